@@ -1,0 +1,264 @@
+package nexus
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+)
+
+// ErrorType is the type of the ApplicationError with which an operation fails.
+// A tool that fails is none of these: it is a normal result with isError.
+type ErrorType string
+
+const (
+	// ErrorTypeProtocol is an answer that is no result: a JSON-RPC error, an
+	// answer that breaks the protocol's schema, or a list that never ends.
+	ErrorTypeProtocol ErrorType = "MCPProtocolError"
+	// ErrorTypeTransport is the absence of an answer: no connection, a connection
+	// that closed, a process that died, or an HTTP status that means failure.
+	ErrorTypeTransport ErrorType = "MCPTransportError"
+	// ErrorTypeTimeout is an attempt that outlived its timeout.
+	ErrorTypeTimeout ErrorType = "MCPTimeoutError"
+	// ErrorTypeResultTooLarge is a result that does not fit into a Temporal payload.
+	ErrorTypeResultTooLarge ErrorType = "MCPResultTooLarge"
+	// ErrorTypeOutcomeUnknown is an at-most-once call whose worker vanished: it
+	// may have run.
+	ErrorTypeOutcomeUnknown ErrorType = "MCPOutcomeUnknown"
+	// ErrorTypeDenied is a request that the publisher's policy refused.
+	ErrorTypeDenied ErrorType = "MCPDenied"
+)
+
+func (t ErrorType) known() bool {
+	switch t {
+	case ErrorTypeProtocol, ErrorTypeTransport, ErrorTypeTimeout,
+		ErrorTypeResultTooLarge, ErrorTypeOutcomeUnknown, ErrorTypeDenied:
+		return true
+	}
+	return false
+}
+
+// CodeResourceNotFound is the JSON-RPC code with which servers of protocol
+// versions before 2026-07-28 say that a resource does not exist. Later versions
+// use jsonrpc.CodeInvalidParams (SEP-2164).
+const CodeResourceNotFound = -32002
+
+// permanentCodes are the JSON-RPC codes that say that the request itself is
+// wrong, so that sending it again cannot help.
+var permanentCodes = map[int64]bool{
+	jsonrpc.CodeParseError:                    true,
+	jsonrpc.CodeInvalidRequest:                true,
+	jsonrpc.CodeMethodNotFound:                true,
+	jsonrpc.CodeInvalidParams:                 true,
+	mcp.CodeHeaderMismatch:                    true,
+	mcp.CodeMissingRequiredClientCapabilities: true,
+	mcp.CodeUnsupportedProtocolVersion:        true,
+	mcp.CodeURLElicitationRequired:            true,
+	CodeResourceNotFound:                      true,
+}
+
+// RetryableCode reports whether a request that was answered with the JSON-RPC
+// error code may succeed when it is sent again.
+func RetryableCode(code int64) bool { return !permanentCodes[code] }
+
+// RetryableHTTPStatus reports whether a request that failed with the HTTP
+// status may succeed when it is sent again. 4xx says that the request is wrong,
+// except where it speaks of time: 408, 425 and 429.
+func RetryableHTTPStatus(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return status < 400 || status >= 500
+}
+
+// Error is a failed operation in the contract's terms. Only the fields that
+// belong to its Type are set. Workflow code gets one from [ErrorFrom]; whoever
+// makes one uses [NewError] and sends it as [Error.ApplicationError].
+type Error struct {
+	// Type says what went wrong, and which of the fields below are set.
+	Type ErrorType
+	// Message is for people. It names the service, the operation and the tool,
+	// prompt or URI.
+	Message string
+	// Code is the JSON-RPC error code of an [ErrorTypeProtocol]. Zero means that
+	// the server's answer was not a JSON-RPC error, see Problem.
+	Code int64
+	// Data is the JSON-RPC error's data, nil when the server sent none.
+	Data json.RawMessage
+	// Problem says how the server's answer broke the protocol, for an
+	// [ErrorTypeProtocol] without a Code.
+	Problem string
+	// HTTPStatus is the status of an [ErrorTypeTransport]. Zero when no HTTP
+	// answer arrived or the transport is not HTTP.
+	HTTPStatus int
+	// Timeout is what an [ErrorTypeTimeout] outlived.
+	Timeout time.Duration
+	// Size and Limit are the bytes of an [ErrorTypeResultTooLarge]. Size is the
+	// least that the result would have taken when it was given up before its end.
+	Size, Limit int64
+	// Rule is the policy rule of an [ErrorTypeDenied].
+	Rule string
+	// NonRetryable says that the same request would fail again.
+	NonRetryable bool
+	// NextRetryDelay is how long the server asked to be left alone (HTTP
+	// Retry-After). Zero when it did not.
+	NextRetryDelay time.Duration
+}
+
+// NewError returns e with NonRetryable set as the contract's table says for its
+// type, code and HTTP status.
+func NewError(e Error) *Error {
+	switch e.Type {
+	case ErrorTypeProtocol:
+		e.NonRetryable = e.Code == 0 || !RetryableCode(e.Code)
+	case ErrorTypeTransport:
+		e.NonRetryable = !RetryableHTTPStatus(e.HTTPStatus)
+	case ErrorTypeTimeout:
+		e.NonRetryable = false
+	default:
+		e.NonRetryable = true
+	}
+	return &e
+}
+
+// Error implements the error interface.
+func (e *Error) Error() string { return string(e.Type) + ": " + e.Message }
+
+// ApplicationError returns the form in which the error crosses Nexus and
+// activities: a Temporal ApplicationError with the contract's type and details.
+func (e *Error) ApplicationError() error {
+	var details []any
+	switch e.Type {
+	case ErrorTypeProtocol:
+		switch {
+		case e.Code == 0:
+			details = []any{e.Problem}
+		case e.Data == nil:
+			details = []any{e.Code}
+		default:
+			details = []any{e.Code, e.Data}
+		}
+	case ErrorTypeTransport:
+		if e.HTTPStatus != 0 {
+			details = []any{e.HTTPStatus}
+		}
+	case ErrorTypeTimeout:
+		details = []any{duration(e.Timeout)}
+	case ErrorTypeResultTooLarge:
+		details = []any{e.Size, e.Limit}
+	case ErrorTypeDenied:
+		details = []any{e.Rule}
+	}
+	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Type), temporal.ApplicationErrorOptions{
+		NonRetryable:   e.NonRetryable,
+		NextRetryDelay: e.NextRetryDelay,
+		Details:        details,
+	})
+}
+
+// ErrorFrom finds the contract's error in the cause chain of any error that an
+// operation, a child workflow or an activity handed to workflow code. It
+// returns false when there is none: the operation itself timed out or was
+// cancelled, the endpoint does not exist, or the request was refused as
+// malformed. It is deterministic.
+func ErrorFrom(err error) (*Error, bool) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if e, ok := err.(*Error); ok {
+			return e, true
+		}
+		app, ok := err.(*temporal.ApplicationError)
+		if !ok || !ErrorType(app.Type()).known() {
+			continue
+		}
+		return fromApplicationError(app), true
+	}
+	return nil, false
+}
+
+func fromApplicationError(app *temporal.ApplicationError) *Error {
+	e := &Error{
+		Type:           ErrorType(app.Type()),
+		Message:        app.Message(),
+		NonRetryable:   app.NonRetryable(),
+		NextRetryDelay: app.NextRetryDelay(),
+	}
+	// Details that another implementation of the contract left out, or wrote in
+	// another form, leave their fields zero: the type and the message still tell.
+	details := rawDetails(app)
+	detail := func(i int, target any) bool {
+		return i < len(details) && json.Unmarshal(details[i], target) == nil
+	}
+	switch e.Type {
+	case ErrorTypeProtocol:
+		if detail(0, &e.Code) {
+			if detail(1, &e.Data) && string(e.Data) == "null" {
+				e.Data = nil
+			}
+		} else {
+			detail(0, &e.Problem)
+		}
+	case ErrorTypeTransport:
+		detail(0, &e.HTTPStatus)
+	case ErrorTypeTimeout:
+		var d duration
+		if detail(0, &d) {
+			e.Timeout = time.Duration(d)
+		}
+	case ErrorTypeResultTooLarge:
+		detail(0, &e.Size)
+		detail(1, &e.Limit)
+	case ErrorTypeDenied:
+		detail(0, &e.Rule)
+	}
+	return e
+}
+
+// rawDetails returns the error's details as JSON. The SDK keeps them in two
+// forms with different rules: encoded in an error that crossed the wire, which
+// fills any number of targets of any type, and as the values themselves in one
+// that did not, which refuses more targets than it has values and panics on a
+// target of another type. The second form is encoded first.
+func rawDetails(app *temporal.ApplicationError) []json.RawMessage {
+	const more = 64 // than any error has
+	raw := make([]json.RawMessage, more)
+	targets := make([]any, more)
+	for i := range raw {
+		targets[i] = &raw[i]
+	}
+	// A detail that is not JSON stays empty, as if it were missing.
+	if err := app.Details(targets...); err != nil && app.HasDetails() {
+		failure := temporal.GetDefaultFailureConverter().ErrorToFailure(app)
+		_ = converter.GetDefaultDataConverter().FromPayloads(failure.GetApplicationFailureInfo().GetDetails(), targets...)
+	}
+	return raw
+}
+
+// Retryable reports whether the request behind err may succeed when it is sent
+// again: by the contract's table for an [Error], by the error's own word for
+// other ApplicationErrors and Nexus handler errors. A timeout is retryable, a
+// cancellation and an unknown error are not.
+func Retryable(err error) bool {
+	if e, ok := ErrorFrom(err); ok {
+		return !e.NonRetryable
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch e := err.(type) {
+		case *temporal.CanceledError, *temporal.TerminatedError:
+			return false
+		case *temporal.TimeoutError:
+			return true
+		case *nexus.HandlerError:
+			return e.Retryable()
+		case *temporal.ApplicationError:
+			return !e.NonRetryable()
+		}
+	}
+	return false
+}
