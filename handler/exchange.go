@@ -1,0 +1,203 @@
+package handler
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// An exchange is one JSON-RPC request and what came back for it, as it stood on
+// the wire.
+//
+// The MCP SDK decodes a result into Go types and an HTTP failure into a
+// sentence. The first loses what the types do not know (a field of a later
+// protocol version, an integer above 2^53, the order of a schema's properties),
+// the second the status and Retry-After on which the contract's retries depend.
+// So the exchange travels in the request's context, and the taps on the
+// transports ([tapConn], [tapRoundTripper]) write into it.
+type exchange struct {
+	// params replaces what the SDK would send, nil during a handshake.
+	params json.RawMessage
+
+	mu         sync.Mutex
+	id         string // of the request, in JSON
+	closed     bool
+	answer     *answer
+	status     int
+	retryAfter time.Duration
+	// sessionID is true when the request named a session that the server had
+	// opened, so that 404 means that the session is lost and not the endpoint.
+	sessionID bool
+	// unread is true when the answer is a JSON-RPC error without the request's
+	// ID: the server refused the request before it read it.
+	unread bool
+}
+
+// An answer is a JSON-RPC response.
+type answer struct {
+	Method *string         `json:"method"` // set in requests and notifications only
+	ID     json.RawMessage `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  *answerError    `json:"error"`
+}
+
+type answerError struct {
+	Code    int64           `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+type exchangeKey struct{}
+
+func withExchange(ctx context.Context, ex *exchange) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, ex)
+}
+
+// exchangeFrom returns the exchange that ctx's request belongs to, or nil. A
+// connection keeps the context of its handshake for as long as it lives; the
+// handshake's exchange is closed by then.
+func exchangeFrom(ctx context.Context) *exchange {
+	ex, _ := ctx.Value(exchangeKey{}).(*exchange)
+	if ex == nil {
+		return nil
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.closed {
+		return nil
+	}
+	return ex
+}
+
+// begin notes that a request with the given ID goes out. A handshake may send
+// several, of which the last one counts.
+func (ex *exchange) begin(id string) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.id, ex.answer, ex.status, ex.retryAfter, ex.sessionID, ex.unread = id, nil, 0, 0, false, false
+}
+
+func (ex *exchange) requestID() string {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.id
+}
+
+// receive notes a message, and reports whether it was the request's answer.
+func (ex *exchange) receive(a *answer) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if a.Method != nil || ex.id == "" || string(a.ID) != ex.id || ex.answer != nil {
+		return false
+	}
+	ex.answer = a
+	return true
+}
+
+func (ex *exchange) received() *answer {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.answer
+}
+
+func (ex *exchange) receiveStatus(resp *http.Response) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.status = resp.StatusCode
+	ex.retryAfter = retryAfter(resp.Header.Get("Retry-After"), time.Now())
+	ex.sessionID = resp.Request != nil && resp.Request.Header.Get("Mcp-Session-Id") != ""
+}
+
+// lostSession reports whether the server said that it does not know the session
+// (any more), whatever the body: "When a client receives HTTP 404 in response to
+// a request containing an Mcp-Session-Id, it MUST start a new session".
+// Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+//
+// Servers built with the TypeScript SDK answer a session that they do not know
+// with 400 and code -32000 instead, and without the request's ID.
+func (ex *exchange) lostSession() bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.sessionID && (ex.status == http.StatusNotFound || ex.status == http.StatusBadRequest && ex.unread && ex.answer.Error.Code == -32000)
+}
+
+func (ex *exchange) close() {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.closed = true
+}
+
+// retryAfter reads the header of RFC 9110 section 10.2.3: seconds or a date.
+// What is neither, or in the past, asks for nothing.
+func retryAfter(header string, now time.Time) time.Duration {
+	// A server that asks for more is not heeded beyond: its word would park a
+	// workflow for as long as it likes.
+	const longest = 24 * time.Hour
+	if seconds, err := strconv.ParseInt(header, 10, 64); err == nil {
+		if seconds > int64(longest/time.Second) {
+			return longest
+		}
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if date, err := http.ParseTime(header); err == nil {
+		return min(longest, max(0, date.Sub(now)))
+	}
+	return 0
+}
+
+// wireParams are params that are sent exactly as they are.
+type wireParams struct {
+	mcp.ParamsBase
+	raw json.RawMessage
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p *wireParams) MarshalJSON() ([]byte, error) { return p.raw, nil }
+
+// A verdict is a tap's finding that an answer cannot be handed on. It takes the
+// answer's place as a JSON-RPC error, so that one bad answer fails one call:
+// the SDK, seeing the bad answer itself, would give up the whole connection and
+// with it every other call on it.
+type verdict struct {
+	// Problem says how the answer broke the protocol.
+	Problem string `json:"problem,omitempty"`
+	// Size is set when the answer was given up for its size: the bytes read
+	// until then.
+	Size int64 `json:"size,omitempty"`
+}
+
+// verdictKey marks a verdict's error data. It is random, so that no server can
+// pass one off.
+var verdictKey = "nexusmcp/verdict/" + rand.Text()
+
+func (v verdict) answer(id string) []byte {
+	data := map[string]verdict{verdictKey: v}
+	out, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0",
+		"id":      json.RawMessage(id),
+		"error":   map[string]any{"code": -32603, "message": "answer refused by the MCP client", "data": data},
+	})
+	if err != nil {
+		panic(err) // id is the JSON that the SDK sent
+	}
+	return out
+}
+
+// verdict returns the verdict that stands in for the answer, if one does.
+func (e *answerError) verdict() (verdict, bool) {
+	if len(e.Data) == 0 {
+		return verdict{}, false
+	}
+	var data map[string]verdict
+	if json.Unmarshal(e.Data, &data) != nil {
+		return verdict{}, false
+	}
+	v, ok := data[verdictKey]
+	return v, ok
+}

@@ -1,0 +1,190 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporalnexus"
+)
+
+// Version is the version of this library, which the MCP servers see as the
+// client's.
+const Version = "0.1.0"
+
+var clientInfo = &mcp.Implementation{Name: "nexusmcp", Title: "nexusmcp", Version: Version}
+
+// DefaultMaxResultBytes is a little less than the 2 MiB that a Temporal server
+// takes in one payload by default: the rest is for what goes around the result.
+const DefaultMaxResultBytes = 2<<20 - 64<<10
+
+// DefaultDrainTimeout is how long stopping waits for running requests by default.
+const DefaultDrainTimeout = 10 * time.Second
+
+// maxErrorData is the most bytes of a JSON-RPC error's data that are passed on.
+// Failures are kept in histories, and servers of Temporal cut or refuse larger ones.
+const maxErrorData = 256 << 10
+
+// Options configure a [Plugin] or a [Handler].
+type Options struct {
+	// Servers are the MCP servers to publish, at least one.
+	Servers []Server
+	// MaxResultBytes is the most bytes of JSON that a result may have. A larger
+	// one fails once, with MCPResultTooLarge. Zero means
+	// [DefaultMaxResultBytes]; more is of use only if the Temporal server's
+	// limit.blobSize.error was raised.
+	MaxResultBytes int
+	// DrainTimeout is how long stopping waits for requests that are running
+	// before it cancels them. Zero means [DefaultDrainTimeout].
+	DrainTimeout time.Duration
+	// Logger gets what MCP servers write to stderr, and what is odd about them.
+	// Nil means the worker's logger.
+	Logger log.Logger
+}
+
+// A Handler holds the published servers and their connections. Most users want
+// a [Plugin], which registers and closes one with its worker; a Handler by
+// itself is for test environments and for workers made by other code. It is
+// safe for concurrent use.
+type Handler struct {
+	services map[string]*service
+	order    []string
+	options  Options
+
+	mu      sync.Mutex
+	stopped bool
+	calls   sync.WaitGroup
+	// stop cancels the requests that are running.
+	life context.Context
+	stop context.CancelCauseFunc
+}
+
+// New checks the options and returns a handler that has not connected to any
+// server yet. The error lists every mistake, each with the server's name and
+// the field.
+func New(options Options) (*Handler, error) {
+	var mistakes []error
+	mistake := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
+	if len(options.Servers) == 0 {
+		mistake("Options.Servers is empty, want at least one server")
+	}
+	if options.MaxResultBytes < 0 {
+		mistake("Options.MaxResultBytes is %d, want a positive number", options.MaxResultBytes)
+	}
+	if options.DrainTimeout < 0 {
+		mistake("Options.DrainTimeout is %v, want a positive duration", options.DrainTimeout)
+	}
+	if options.MaxResultBytes == 0 {
+		options.MaxResultBytes = DefaultMaxResultBytes
+	}
+	if options.DrainTimeout == 0 {
+		options.DrainTimeout = DefaultDrainTimeout
+	}
+	h := &Handler{services: make(map[string]*service), options: options}
+	h.life, h.stop = context.WithCancelCause(context.Background())
+	for i, server := range options.Servers {
+		name := strconv.Quote(server.Name)
+		if server.Name == "" {
+			name = "number " + strconv.Itoa(i+1)
+		}
+		if f := server.validate(); f != nil {
+			mistake("server %s: %s %s", name, f.field, f.reason)
+			continue
+		}
+		if h.services[server.Name] != nil {
+			mistake("server %s: Name is used twice", name)
+			continue
+		}
+		h.services[server.Name] = &service{handler: h, name: server.Name, pool: newPool(server, messageLimit(options.MaxResultBytes)), takesArgument: server.Transport.takesArgument()}
+		h.order = append(h.order, server.Name)
+	}
+	if len(mistakes) > 0 {
+		return nil, fmt.Errorf("nexusmcp handler: %w", errors.Join(mistakes...))
+	}
+	return h, nil
+}
+
+// messageLimit is the most bytes of one message from an MCP server that are
+// read. A message is larger than the result in it, and a page of a list than
+// what is left of it; what is far larger is not worth the memory.
+func messageLimit(maxResultBytes int) int64 { return max(16<<20, 2*int64(maxResultBytes)) }
+
+// Services returns a Nexus service for each server, in the order of the
+// options, ready to be registered with a worker or a test environment.
+func (h *Handler) Services() []*nexus.Service {
+	services := make([]*nexus.Service, 0, len(h.order))
+	for _, name := range h.order {
+		services = append(services, h.services[name].nexusService())
+	}
+	return services
+}
+
+// Register registers every server's Nexus service with a worker, or with a
+// TestWorkflowEnvironment.
+func (h *Handler) Register(registry interface {
+	RegisterNexusService(*nexus.Service)
+}) {
+	for _, service := range h.Services() {
+		registry.RegisterNexusService(service)
+	}
+}
+
+// Close stops the handler: it takes no new requests, gives the running ones
+// [Options.DrainTimeout], then cancels them, and ends every connection and
+// process. It returns when all is gone, or with an error that says what is left
+// when ctx is done or something does not end. A closed handler stays closed.
+func (h *Handler) Close(ctx context.Context) error {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+
+	drained := make(chan struct{})
+	go func() {
+		h.calls.Wait()
+		close(drained)
+	}()
+	grace := time.NewTimer(h.options.DrainTimeout)
+	defer grace.Stop()
+	select {
+	case <-drained:
+	case <-grace.C:
+	case <-ctx.Done():
+	}
+	h.stop(errStopping)
+
+	errs := make([]error, len(h.order))
+	var wg sync.WaitGroup
+	for i, name := range h.order {
+		wg.Go(func() { errs[i] = h.services[name].pool.close(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// begin counts a request; it returns false when the handler is stopping.
+func (h *Handler) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped {
+		return false
+	}
+	h.calls.Add(1)
+	return true
+}
+
+func (h *Handler) logger(ctx context.Context) log.Logger {
+	if h.options.Logger != nil {
+		return h.options.Logger
+	}
+	if temporalnexus.IsNexusOperation(ctx) {
+		return temporalnexus.GetLogger(ctx)
+	}
+	return log.NewStructuredLogger(slog.Default())
+}

@@ -1,0 +1,208 @@
+package handler_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+
+	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+func TestMain(m *testing.M) {
+	rude.MainIfAsked()
+	os.Exit(m.Run())
+}
+
+// published is a handler under test, called as a Nexus server calls it.
+type published struct {
+	nexus.Handler
+	handler *handler.Handler
+	log     *lines
+}
+
+func publish(t *testing.T, servers ...handler.Server) *published {
+	t.Helper()
+	return publishWith(t, handler.Options{Servers: servers})
+}
+
+func publishWith(t *testing.T, options handler.Options) *published {
+	t.Helper()
+	logged := &lines{}
+	options.Logger = logged
+	h, err := handler.New(options)
+	require.NoError(t, err)
+	out := serve(t, h)
+	out.log = logged
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		require.NoError(t, out.handler.Close(ctx))
+	})
+	return out
+}
+
+func serve(t *testing.T, h *handler.Handler) *published {
+	t.Helper()
+	registry := nexus.NewServiceRegistry()
+	for _, s := range h.Services() {
+		registry.MustRegister(s)
+	}
+	nexusHandler, err := registry.NewHandler()
+	require.NoError(t, err)
+	return &published{Handler: nexusHandler, handler: h}
+}
+
+// do runs an operation. The result is JSON.
+func (p *published) do(ctx context.Context, service, operation, input string) (string, error) {
+	return p.doWith(ctx, service, operation, input, nexus.StartOperationOptions{RequestID: "request-1"})
+}
+
+func (p *published) doWith(ctx context.Context, service, operation, input string, options nexus.StartOperationOptions) (string, error) {
+	if options.Header == nil {
+		options.Header = nexus.Header{}
+	}
+	ctx = nexus.WithHandlerContext(ctx, nexus.HandlerInfo{Service: service, Operation: operation, Header: options.Header})
+	result, err := p.StartOperation(ctx, service, operation, nexus.NewLazyValue(rawSerializer(input), &nexus.Reader{ReadCloser: noBody{}}), options)
+	if err != nil {
+		return "", err
+	}
+	raw := result.(*nexus.HandlerStartOperationResultSync[converter.RawValue]).Value
+	return string(raw.Payload().GetData()), nil
+}
+
+// rawSerializer hands the input out as Temporal's would.
+type rawSerializer string
+
+func (s rawSerializer) Deserialize(_ *nexus.Content, v any) error {
+	if s == "" {
+		return nil
+	}
+	*v.(*json.RawMessage) = json.RawMessage(s)
+	return nil
+}
+
+func (rawSerializer) Serialize(any) (*nexus.Content, error) { return nil, errors.New("not used") }
+
+type noBody struct{}
+
+func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (noBody) Close() error             { return nil }
+
+// contractError returns the error that a caller's ErrorFrom would.
+func contractError(t *testing.T, err error) *mcpnexus.Error {
+	t.Helper()
+	require.Error(t, err)
+	var failed *nexus.OperationError
+	require.ErrorAs(t, err, &failed, "an upstream failure is never a handler error")
+	require.Equal(t, nexus.OperationStateFailed, failed.State)
+	e, ok := mcpnexus.ErrorFrom(failed.Cause)
+	require.True(t, ok, err)
+	return e
+}
+
+// rudeHTTP and rudeStdio are the two ways to reach a rude server.
+func rudeHTTP(t *testing.T, options rude.Options) (*rude.Server, handler.HTTP) {
+	t.Helper()
+	server := rude.New(options)
+	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	return server, handler.HTTP{Endpoint: listener.URL}
+}
+
+func rudeStdio(t *testing.T, options rude.Options) handler.Command {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return handler.Command{Path: self, Env: options.Environ()}
+}
+
+// eachTransport runs a test against a rude server over HTTP, over HTTP with
+// event streams, and over stdio.
+func eachTransport(t *testing.T, options rude.Options, test func(t *testing.T, transport handler.Transport)) {
+	t.Helper()
+	t.Run("over HTTP", func(t *testing.T) {
+		_, transport := rudeHTTP(t, options)
+		test(t, transport)
+	})
+	t.Run("over HTTP with event streams", func(t *testing.T) {
+		options := options
+		options.EventStream = true
+		_, transport := rudeHTTP(t, options)
+		test(t, transport)
+	})
+	t.Run("over stdio", func(t *testing.T) { test(t, rudeStdio(t, options)) })
+}
+
+// lines is a logger that remembers.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+	more chan struct{}
+}
+
+func (l *lines) add(msg string, keyvals []any) {
+	out, _ := json.Marshal(keyvals)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, msg+" "+string(out))
+	if l.more != nil {
+		close(l.more)
+		l.more = nil
+	}
+}
+
+func (l *lines) Debug(msg string, keyvals ...any) { l.add(msg, keyvals) }
+func (l *lines) Info(msg string, keyvals ...any)  { l.add(msg, keyvals) }
+func (l *lines) Warn(msg string, keyvals ...any)  { l.add(msg, keyvals) }
+func (l *lines) Error(msg string, keyvals ...any) { l.add(msg, keyvals) }
+
+var _ log.Logger = (*lines)(nil)
+
+// wait returns the first line that satisfies want.
+func (l *lines) wait(t *testing.T, want func(string) bool) string {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		l.mu.Lock()
+		for _, line := range l.text {
+			if want(line) {
+				l.mu.Unlock()
+				return line
+			}
+		}
+		if l.more == nil {
+			l.more = make(chan struct{})
+		}
+		more := l.more
+		l.mu.Unlock()
+		select {
+		case <-more:
+		case <-deadline:
+			t.Fatalf("never logged; logged were: %q", l.text)
+		}
+	}
+}
+
+// command is how the MCP SDK itself would start the server.
+func command(c handler.Command) *exec.Cmd {
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Env = os.Environ()
+	for name, value := range c.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}

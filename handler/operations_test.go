@@ -1,0 +1,423 @@
+package handler_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+func TestEveryOperationReturnsWhatTheServerSentByteForByte(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		for _, c := range []struct{ operation, input, want string }{
+			{mcpnexus.OperationGetPrompt, `{"name":"a"}`, `{"resultType":"complete","messages":[{"role":"user","content":{"type":"text","text":"hello"}}]}`},
+			{mcpnexus.OperationReadResource, `{"uri":"rude://a"}`, `{"resultType":"complete","contents":[{"uri":"rude://a","text":"a"}],"ttlMs":60000,"cacheScope":"private"}`},
+			{mcpnexus.OperationComplete, `{"ref":{"type":"ref/prompt","name":"a"},"argument":{"name":"x","value":""}}`, `{"resultType":"complete","completion":{"values":["a","b"],"total":2}}`},
+		} {
+			got, err := p.do(t.Context(), "rude", c.operation, c.input)
+			require.NoError(t, err, c.operation)
+			assert.Equal(t, c.want, got, c.operation)
+		}
+	})
+}
+
+func TestAResultKeepsWhatGoTypesWouldLose(t *testing.T) {
+	for name, result := range map[string]string{
+		"an integer above 2^53":             `{"content":[],"structuredContent":{"id":9007199254740993,"big":18446744073709551615}}`,
+		"the order of members":              `{"structuredContent":{"z":1,"a":2},"content":[]}`,
+		"a field of a later protocol":       `{"content":[],"laterField":{"a":[1,2,3]}}`,
+		"annotations, icons and _meta":      `{"content":[{"type":"text","text":"a","annotations":{"audience":["user"],"priority":0.5,"later":true},"_meta":{"x/y":[null]}}],"_meta":{"n":1e300}}`,
+		"markup without escaping":           `{"content":[{"type":"text","text":"<b>&amp;</b>"}]}`,
+		"every content type":                `{"content":[{"type":"text","text":"t"},{"type":"image","data":"AA==","mimeType":"image/png"},{"type":"audio","data":"AA==","mimeType":"audio/wav"},{"type":"resource_link","uri":"a:b","name":"n"},{"type":"resource","resource":{"uri":"a:b","blob":"AA=="}}]}`,
+		"a question back (input required)":  `{"resultType":"input_required","inputRequests":{"q1":{"method":"elicitation/create","params":{"mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{}}}}},"requestState":"opaque"}`,
+		"a tool's own error":                `{"isError":true,"content":[{"type":"text","text":"no such city"}]}`,
+		"a structured result that is false": `{"content":[],"structuredContent":false}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+				p := publish(t, handler.Server{Name: "rude", Transport: transport})
+				got, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"raw-result","arguments":{"result":%s}}`, result))
+				require.NoError(t, err)
+				assert.Equal(t, result, got)
+			})
+		})
+	}
+}
+
+func TestTheServerReceivesTheParamsAsTheCallerWroteThem(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		_, err := p.doWith(t.Context(), "rude", mcpnexus.OperationCallTool,
+			`{"name":"echo","arguments":{"id":9007199254740993},"laterField":[1],"_meta":{"acme/trace":"t","nexusmcp/options":{"execution":"inline"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}},"io.modelcontextprotocol/protocolVersion":"1999-01-01"}}`,
+			nexus.StartOperationOptions{RequestID: "request-7", Header: nexus.Header{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "a=b"}})
+		require.NoError(t, err)
+
+		out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"stats"}`)
+		require.NoError(t, err)
+		var stats struct{ StructuredContent rude.Stats }
+		require.NoError(t, json.Unmarshal([]byte(out), &stats))
+		assert.JSONEq(t, `{
+			"name": "echo",
+			"arguments": {"id": 9007199254740993},
+			"laterField": [1],
+			"_meta": {
+				"acme/trace": "t",
+				"nexusmcp/idempotencyKey": "request-7",
+				"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+				"tracestate": "a=b",
+				"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+				"io.modelcontextprotocol/clientInfo": {"name": "nexusmcp", "title": "nexusmcp", "version": "`+handler.Version+`"},
+				"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}
+			}
+		}`, string(stats.StructuredContent.Params))
+		assert.Contains(t, string(stats.StructuredContent.Params), "9007199254740993")
+	})
+}
+
+func TestDiscoverSaysWhatTheServerIs(t *testing.T) {
+	t.Run("of a sessionless protocol version", func(t *testing.T) {
+		eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			for _, input := range []string{"", "null", "{}", `{"_meta":{"nexusmcp/options":{"startToCloseTimeout":"5s"}}}`} {
+				got, err := p.do(t.Context(), "rude", mcpnexus.OperationDiscover, input)
+				require.NoError(t, err)
+				assert.Equal(t, `{"capabilities":{"tools":{},"prompts":{},"resources":{},"completions":{},"experimental":{"rude":{"since":9007199254740993}}},"instructions":"Expect anything.","protocolVersion":"2026-07-28","serverInfo":{"name":"rude","version":"1"}}`, got)
+			}
+		})
+	})
+	t.Run("of an older one", func(t *testing.T) {
+		eachTransport(t, rude.Options{Legacy: true}, func(t *testing.T, transport handler.Transport) {
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			got, err := p.do(t.Context(), "rude", mcpnexus.OperationDiscover, "")
+			require.NoError(t, err)
+			assert.Equal(t, `{"capabilities":{"tools":{},"prompts":{},"resources":{},"completions":{}},"instructions":"Expect anything.","protocolVersion":"2025-11-25","serverInfo":{"name":"rude","version":"1"}}`, got)
+		})
+	})
+}
+
+func TestAListHasEveryPageAndMergesWhatIsSaidOfThem(t *testing.T) {
+	for operation, field := range map[string]string{
+		mcpnexus.OperationListTools:             "tools",
+		mcpnexus.OperationListPrompts:           "prompts",
+		mcpnexus.OperationListResources:         "resources",
+		mcpnexus.OperationListResourceTemplates: "resourceTemplates",
+	} {
+		t.Run(operation, func(t *testing.T) {
+			eachTransport(t, rude.Options{Pages: []int{2, 0, 3}}, func(t *testing.T, transport handler.Transport) {
+				p := publish(t, handler.Server{Name: "rude", Transport: transport})
+				out, err := p.do(t.Context(), "rude", operation, "")
+				require.NoError(t, err)
+				var got map[string]json.RawMessage
+				require.NoError(t, json.Unmarshal([]byte(out), &got))
+				var items []struct{ Name string }
+				require.NoError(t, json.Unmarshal(got[field], &items))
+				names := make([]string, len(items))
+				for i, item := range items {
+					names[i] = item.Name
+				}
+				assert.Equal(t, []string{"item-0-0", "item-0-1", "item-2-0", "item-2-1", "item-2-2"}, names)
+				assert.NotContains(t, got, "nextCursor")
+				assert.Equal(t, "8000", string(got["ttlMs"]), "the shortest")
+				assert.Equal(t, `"private"`, string(got["cacheScope"]), "as soon as one page is")
+				assert.JSONEq(t, `{"rude/page":2,"rude/page-0":true,"rude/page-1":true,"rude/page-2":true}`, string(got["_meta"]), "later pages win")
+			})
+		})
+	}
+}
+
+func TestAListWithoutItemsIsAnEmptyList(t *testing.T) {
+	eachTransport(t, rude.Options{Pages: []int{0}}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		out, err := p.do(t.Context(), "rude", mcpnexus.OperationListPrompts, "")
+		require.NoError(t, err)
+		assert.Contains(t, out, `"prompts":[]`)
+	})
+}
+
+func TestAListThatDoesNotEndIsRefused(t *testing.T) {
+	eachTransport(t, rude.Options{Pages: []int{1, 1, 1}, RepeatCursor: true}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+		e := contractError(t, err)
+		assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
+		assert.True(t, e.NonRetryable)
+		assert.Contains(t, e.Problem, `cursor "page-1" came twice`)
+		assert.Contains(t, e.Message, "rude: list-tools: ")
+	})
+}
+
+func TestAnswersThatBreakTheProtocolFailOneCallWithTheReason(t *testing.T) {
+	for name, c := range map[string]struct{ tool, arguments, problem string }{
+		"an unknown content type":      {"raw-result", `{"result":{"content":[{"type":"hologram"}]}}`, "hologram"},
+		"content of another type":      {"raw-result", `{"result":{"content":"text"}}`, "content"},
+		"a result that is no object":   {"raw-result", `{"result":7}`, ""},
+		"a null result":                {"raw-result", `{"result":null}`, ""},
+		"neither result nor error":     {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID}"}`, ""},
+		"JSON that is cut off":         {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{\"content\""}`, "not a JSON-RPC message"},
+		"an error code in quotes":      {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":{\"code\":\"E1\",\"message\":\"m\"}}"}`, "not a JSON-RPC message"},
+		"an error that is no object":   {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":\"bad\"}"}`, "not a JSON-RPC message"},
+		"a JSON-RPC error with code 0": {"error", `{"code":0}`, "code 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+				p := publish(t, handler.Server{Name: "rude", Transport: transport})
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":%q,"arguments":%s}`, c.tool, c.arguments))
+				e := contractError(t, err)
+				assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, e.Message)
+				assert.True(t, e.NonRetryable)
+				assert.Zero(t, e.Code)
+				assert.NotEmpty(t, e.Problem)
+				assert.Contains(t, e.Problem, c.problem)
+
+				_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+				require.NoError(t, err, "the connection is none the worse for it")
+				out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"stats"}`)
+				require.NoError(t, err)
+				assert.Contains(t, out, `"handshakes":1,`)
+			})
+		})
+	}
+}
+
+func TestAnAnswerWithAnotherIDIsNotTheAnswer(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool,
+			`{"name":"raw-message","arguments":{"message":"{\"jsonrpc\":\"2.0\",\"id\":987654,\"result\":{\"content\":[]}}"},"_meta":{"nexusmcp/options":{"startToCloseTimeout":"0.5s"}}}`)
+		e := contractError(t, err)
+		assert.False(t, e.NonRetryable)
+		assert.Contains(t, []mcpnexus.ErrorType{mcpnexus.ErrorTypeTimeout, mcpnexus.ErrorTypeTransport}, e.Type)
+	})
+}
+
+func TestAJSONRPCErrorArrivesWithItsCodeDataAndRetryability(t *testing.T) {
+	for code, retryable := range map[int64]bool{
+		-32700: false, -32600: false, -32601: false, -32602: false, -32020: false, -32021: false,
+		-32022: false, -32042: false, -32002: false, -32603: true, -32000: true, -1: true, 42: true,
+	} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+				p := publish(t, handler.Server{Name: "rude", Transport: transport})
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"error","arguments":{"code":%d,"message":"no","data":{"id":9007199254740993}}}`, code))
+				e := contractError(t, err)
+				assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
+				assert.Equal(t, code, e.Code)
+				assert.Equal(t, `{"id":9007199254740993}`, string(e.Data))
+				assert.Equal(t, retryable, !e.NonRetryable)
+				assert.Equal(t, fmt.Sprintf(`rude: call-tool "error": no (JSON-RPC error %d)`, code), e.Message)
+			})
+		})
+	}
+}
+
+func TestErrorDataThatWouldNotFitIsLeftOutAndSaidSo(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"error","arguments":{"code":-32602,"message":%q,"data":%q}}`, strings.Repeat("m", 1<<20), strings.Repeat("d", 1<<20)))
+		e := contractError(t, err)
+		assert.Equal(t, int64(-32602), e.Code)
+		assert.Nil(t, e.Data)
+		assert.Less(t, len(e.Message), 5000)
+	})
+}
+
+func TestAConnectionThatClosesMidAnswerIsARetryableTransportError(t *testing.T) {
+	for _, tool := range []string{"close", "exit"} {
+		eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":%q}`, tool))
+			e := contractError(t, err)
+			assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type, e.Message)
+			assert.False(t, e.NonRetryable)
+
+			_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+			require.NoError(t, err, "the next call gets a new connection")
+		})
+	}
+}
+
+func TestAnHTTPStatusArrivesWithItsRetryability(t *testing.T) {
+	for _, c := range []struct {
+		status     int
+		retryAfter string
+		retryable  bool
+		delay      time.Duration
+	}{
+		{500, "", true, 0}, {502, "", true, 0}, {504, "", true, 0},
+		{503, "7", true, 7 * time.Second}, {429, "120", true, 2 * time.Minute},
+		{503, "soon", true, 0}, {429, "-5", true, 0}, {503, "99999999999", true, 24 * time.Hour},
+		{408, "", true, 0}, {425, "", true, 0},
+		{400, "", false, 0}, {401, "", false, 0}, {403, "", false, 0}, {404, "", false, 0}, {410, "", false, 0},
+	} {
+		t.Run(fmt.Sprint(c.status, " ", c.retryAfter), func(t *testing.T) {
+			_, transport := rudeHTTP(t, rude.Options{})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"status","arguments":{"status":%d,"retryAfter":%q}}`, c.status, c.retryAfter))
+			e := contractError(t, err)
+			assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type, e.Message)
+			assert.Equal(t, c.status, e.HTTPStatus)
+			assert.Equal(t, c.retryable, !e.NonRetryable)
+			assert.Equal(t, c.delay, e.NextRetryDelay)
+
+			_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestARefusedCallDoesNotDisturbItsNeighbours(t *testing.T) {
+	for _, status := range []int{400, 401, 403, 404, 410, 500, 503} {
+		server, transport := rudeHTTP(t, rude.Options{})
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		neighbour := make(chan error, 1)
+		go func() {
+			_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":300}}`)
+			neighbour <- err
+		}()
+		require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 10*time.Second, time.Millisecond)
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"status","arguments":{"status":%d}}`, status))
+		assert.Equal(t, status, contractError(t, err).HTTPStatus)
+		assert.NoError(t, <-neighbour)
+	}
+}
+
+func TestALostSessionIsRetryable(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{Legacy: true})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport, Stateless: true})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"status","arguments":{"status":404}}`)
+	e := contractError(t, err)
+	assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type)
+	assert.Equal(t, http.StatusNotFound, e.HTTPStatus)
+	assert.False(t, e.NonRetryable, "a new connection opens a new session")
+
+	_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+	require.NoError(t, err)
+}
+
+func TestAResultOverTheLimitFailsOnce(t *testing.T) {
+	for name, bytes := range map[string]int{"by a little": 100_001, "by far more than is worth reading": 40 << 20} {
+		t.Run(name, func(t *testing.T) {
+			eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+				p := publishWith(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, MaxResultBytes: 100_000})
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"huge","arguments":{"bytes":%d}}`, bytes))
+				e := contractError(t, err)
+				assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, e.Type, e.Message)
+				assert.True(t, e.NonRetryable)
+				assert.Equal(t, int64(100_000), e.Limit)
+				assert.Greater(t, e.Size, int64(100_000))
+
+				out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"stats"}`)
+				require.NoError(t, err)
+				assert.Contains(t, out, `"handshakes":1,"calls":{"huge":1`, "neither the call was repeated nor the connection lost")
+			})
+		})
+	}
+}
+
+func TestAListOverTheLimitIsNotReadToItsEnd(t *testing.T) {
+	eachTransport(t, rude.Options{Pages: []int{50_000, 50_000, 50_000, 1, 1, 1}}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationListResources, "")
+		e := contractError(t, err)
+		assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, e.Type, e.Message)
+	})
+}
+
+func TestAToolThatTakesTooLongIsCancelledOnTheWire(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport, Stateless: true, IdleTimeout: handler.KeepOpen})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"silent","_meta":{"nexusmcp/options":{"startToCloseTimeout":"0.3s"}}}`)
+		e := contractError(t, err)
+		assert.Equal(t, mcpnexus.ErrorTypeTimeout, e.Type, e.Message)
+		assert.Equal(t, 300*time.Millisecond, e.Timeout)
+		assert.False(t, e.NonRetryable)
+		assert.Equal(t, `rude: call-tool "silent": no answer within 300ms`, e.Message)
+	})
+	t.Run("and the server hears of it", func(t *testing.T) {
+		for _, options := range []rude.Options{{}, {EventStream: true}, {Legacy: true}} {
+			server, transport := rudeHTTP(t, options)
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"silent","_meta":{"nexusmcp/options":{"scheduleToCloseTimeout":"0.3s"}}}`)
+			require.Error(t, err)
+			assert.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 10*time.Second, time.Millisecond)
+		}
+	})
+}
+
+func TestTheHandlersDeadlineIsKept(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := p.do(ctx, "rude", mcpnexus.OperationCallTool, `{"name":"silent"}`)
+		require.NoError(t, ctx.Err(), "it answered while there was time")
+		e := contractError(t, err)
+		assert.Equal(t, mcpnexus.ErrorTypeTimeout, e.Type)
+		assert.InDelta(t, 1.5, e.Timeout.Seconds(), 0.2)
+		assert.Contains(t, e.Message, "the time that Temporal gives a Nexus handler")
+	})
+}
+
+func TestNoiseBeforeAnAnswerDoesNotDisturbIt(t *testing.T) {
+	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"noise","arguments":{"n":500}}`)
+		require.NoError(t, err)
+		assert.Contains(t, out, "sorry for the noise")
+	})
+}
+
+func TestAMalformedRequestIsRefusedAtOnceByName(t *testing.T) {
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	for _, c := range []struct{ name, operation, input, want string }{
+		{"not an object", mcpnexus.OperationCallTool, `[1]`, "rude: call-tool: the input is not a JSON object"},
+		{"no tool", mcpnexus.OperationCallTool, `{"arguments":{}}`, `rude: call-tool: the input has no "name"`},
+		{"no input at all", mcpnexus.OperationCallTool, ``, `rude: call-tool: the input has no "name"`},
+		{"a tool that is no string", mcpnexus.OperationCallTool, `{"name":7}`, `rude: call-tool: name: 7 is not a string`},
+		{"no prompt", mcpnexus.OperationGetPrompt, `{}`, `rude: get-prompt: the input has no "name"`},
+		{"no URI", mcpnexus.OperationReadResource, `{"url":"a:b"}`, `rude: read-resource: the input has no "uri"`},
+		{"_meta that is no object", mcpnexus.OperationListTools, `{"_meta":"m"}`, "rude: list-tools: _meta is not a JSON object"},
+		{"an unknown option", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"timeout":"1s"}}}`, `rude: call-tool "echo": _meta["nexusmcp/options"]: timeout: unknown field`},
+		{"an argument for a factory that is not there", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"factoryArgument":"acme"}}}`, "factoryArgument: the server takes none"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := p.do(t.Context(), "rude", c.operation, c.input)
+			var refused *nexus.HandlerError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
+			assert.False(t, refused.Retryable())
+			assert.Contains(t, refused.Message, c.want)
+		})
+	}
+	assert.Empty(t, server.Stats().Calls)
+}
+
+func TestDurableExecutionIsRefusedWhereThereIsNone(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"execution":"durable"}}}`)
+	var refused *nexus.HandlerError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, nexus.HandlerErrorTypeNotImplemented, refused.Type)
+	assert.False(t, refused.Retryable())
+}
+
+func TestAnErrorTypeThatTheCallerDoesNotWantRetriedIsNotRetryable(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"status","arguments":{"status":503},"_meta":{"nexusmcp/options":{"retryPolicy":{"nonRetryableErrorTypes":["MCPTransportError"]}}}}`)
+	assert.True(t, contractError(t, err).NonRetryable)
+}

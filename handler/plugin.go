@@ -1,0 +1,44 @@
+package handler
+
+import (
+	"context"
+
+	"go.temporal.io/sdk/worker"
+)
+
+// A Plugin publishes MCP servers on a worker: put it into
+// worker.Options.Plugins. It registers the Nexus services when the worker
+// starts, and drains and closes the connections when it stops (see
+// [Handler.Close]). A plugin serves one worker, once.
+type Plugin struct {
+	worker.PluginBase
+	handler *Handler
+}
+
+var _ worker.Plugin = (*Plugin)(nil)
+
+// NewPlugin checks the options as [New] does and returns the plugin.
+func NewPlugin(options Options) (*Plugin, error) {
+	h, err := New(options)
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{handler: h}, nil
+}
+
+// Name implements [worker.Plugin].
+func (p *Plugin) Name() string { return "github.com/nexusmcp/nexusmcp/handler" }
+
+// StartWorker implements [worker.Plugin].
+func (p *Plugin) StartWorker(ctx context.Context, options worker.PluginStartWorkerOptions, next func(context.Context, worker.PluginStartWorkerOptions) error) error {
+	p.handler.Register(options.WorkerRegistry)
+	return next(ctx, options)
+}
+
+// StopWorker implements [worker.Plugin].
+func (p *Plugin) StopWorker(ctx context.Context, options worker.PluginStopWorkerOptions, next func(context.Context, worker.PluginStopWorkerOptions)) {
+	next(ctx, options)
+	if err := p.handler.Close(ctx); err != nil {
+		p.handler.logger(ctx).Error("Stopping the MCP servers", "error", err)
+	}
+}

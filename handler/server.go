@@ -1,0 +1,383 @@
+package handler
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/sdk/log"
+)
+
+// Values of [Server.IdleTimeout] that are not a length of time.
+const (
+	// KeepOpen keeps an idle connection until the worker stops.
+	KeepOpen time.Duration = -1
+	// CloseAtOnce closes a connection as soon as no call uses it.
+	CloseAtOnce time.Duration = 1
+)
+
+// Defaults of [Server] and [Options].
+const (
+	DefaultIdleTimeout    = 5 * time.Minute
+	DefaultConnectTimeout = 30 * time.Second
+)
+
+// A Server is an MCP server to publish.
+type Server struct {
+	// Name is the name of the Nexus service. Required.
+	Name string
+	// Transport is how the worker reaches the server: one of [HTTP], [Command],
+	// [SSE], [InProcess], [Factory] and [ArgumentFactory]. Required.
+	Transport Transport
+	// ProtocolVersion is the MCP version to ask for first. Empty means the newest
+	// that the MCP SDK knows; older servers are recognised and spoken to in their
+	// own version. Set it for a server that does not answer a request it does not
+	// know (server/discover), or to save that request.
+	ProtocolVersion string
+	// Stateless says that the server keeps nothing from one call to the next in
+	// its session. Since protocol version 2026-07-28 there are no sessions and
+	// calls share a connection anyway; with an older version they share one only
+	// if Stateless is set, because state of one caller could reach another.
+	Stateless bool
+	// IdleTimeout is how long a connection that calls share stays open unused.
+	// Zero means [DefaultIdleTimeout]; see also [KeepOpen] and [CloseAtOnce].
+	IdleTimeout time.Duration
+	// ConnectTimeout limits the start of a connection: of a process, and of the
+	// handshake. It goes on when the call that needed it has given up, so that
+	// the next call finds it done. Zero means [DefaultConnectTimeout].
+	ConnectTimeout time.Duration
+}
+
+// A Transport is a way to reach an MCP server. This package's types are the
+// only ones; [Factory] makes any [mcp.Transport] one.
+type Transport interface {
+	// validate reports a mistake in the configuration as a field and a reason.
+	validate() *fieldError
+	// open returns a new transport for one connection. The argument is JSON, or
+	// nil; only transports that takeArgument get one.
+	open(ctx context.Context, argument json.RawMessage, env environment) (mcp.Transport, error)
+	takesArgument() bool
+}
+
+// environment is what the handler gives to a transport.
+type environment struct {
+	logger log.Logger
+	limit  int64 // bytes of one message
+}
+
+type fieldError struct{ field, reason string }
+
+// HTTP reaches a server over streamable HTTP.
+// Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#streamable-http
+type HTTP struct {
+	// Endpoint is the server's URL, http or https. Required.
+	Endpoint string
+	// Header is added to every request to the endpoint's own host; a redirect to
+	// another host does not get it.
+	Header http.Header
+	// TLS configures https. Nil means Go's defaults. Not together with Client.
+	TLS *tls.Config
+	// Client makes the requests. Nil means a client of the connection's own,
+	// without a timeout: calls bring theirs.
+	Client *http.Client
+}
+
+func (t HTTP) validate() *fieldError { return validateHTTP(t.Endpoint, t.TLS, t.Client) }
+
+func (t HTTP) open(_ context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
+	client, err := httpClient(t.Endpoint, t.Header, t.TLS, t.Client)
+	return &mcp.StreamableClientTransport{
+		Endpoint:   t.Endpoint,
+		HTTPClient: client,
+		// Answers come with their requests; nothing here waits for what a server
+		// may say unasked.
+		DisableStandaloneSSE: true,
+	}, err
+}
+
+func (HTTP) takesArgument() bool { return false }
+
+// SSE reaches a server over HTTP with server-sent events, the protocol's HTTP
+// transport until version 2025-03-26.
+// Source: https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
+type SSE struct {
+	// Endpoint is the URL of the event stream, http or https. Required.
+	Endpoint string
+	// Header, TLS and Client are as in [HTTP].
+	Header http.Header
+	TLS    *tls.Config
+	Client *http.Client
+}
+
+func (t SSE) validate() *fieldError { return validateHTTP(t.Endpoint, t.TLS, t.Client) }
+
+func (t SSE) open(_ context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
+	client, err := httpClient(t.Endpoint, t.Header, t.TLS, t.Client)
+	return &mcp.SSEClientTransport{Endpoint: t.Endpoint, HTTPClient: client}, err
+}
+
+func (SSE) takesArgument() bool { return false }
+
+func validateHTTP(endpoint string, config *tls.Config, client *http.Client) *fieldError {
+	if endpoint == "" {
+		return &fieldError{"Endpoint", "is empty, want an http or https URL"}
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		// The parser's error repeats the URL, which may hold a password.
+		return &fieldError{"Endpoint", "is not a URL"}
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return &fieldError{"Endpoint", fmt.Sprintf("has the scheme %q, want http or https", u.Scheme)}
+	}
+	if u.Hostname() == "" {
+		return &fieldError{"Endpoint", "names no host"}
+	}
+	if config != nil && client != nil {
+		return &fieldError{"TLS", "is set together with Client, which has its own"}
+	}
+	return nil
+}
+
+func httpClient(endpoint string, header http.Header, config *tls.Config, client *http.Client) (*http.Client, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	out := &http.Client{}
+	if client != nil {
+		*out = *client
+	} else {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = config.Clone()
+		// Calls run side by side; with Go's default of 2 most would open a TCP
+		// connection of their own.
+		transport.MaxIdleConnsPerHost = 100
+		out.Transport = transport
+	}
+	if len(header) > 0 {
+		out.Transport = &headerRoundTripper{next: orDefault(out.Transport), host: u.Host, header: header.Clone()}
+	}
+	return out, nil
+}
+
+// headerRoundTripper adds headers to requests to one host: credentials must not
+// follow a redirect to another.
+type headerRoundTripper struct {
+	next   http.RoundTripper
+	host   string
+	header http.Header
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *headerRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host == t.host {
+		req = req.Clone(req.Context())
+		maps.Copy(req.Header, t.header)
+	}
+	return t.next.RoundTrip(req)
+}
+
+func orDefault(t http.RoundTripper) http.RoundTripper {
+	if t == nil {
+		return http.DefaultTransport
+	}
+	return t
+}
+
+// tapClient returns a copy of client whose requests are tapped.
+func tapClient(client *http.Client, answers bool, limit int64) *http.Client {
+	out := &http.Client{}
+	if client != nil {
+		*out = *client
+	}
+	out.Transport = &tapRoundTripper{next: orDefault(out.Transport), answers: answers, limit: limit}
+	return out
+}
+
+// Command reaches a server that it starts, over the server's stdin and stdout.
+// What the server writes to stderr goes to the worker's log.
+// Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#stdio
+type Command struct {
+	// Path is the program: a path, or a name that is looked up in PATH. Required.
+	Path string
+	// Args are the program's arguments, without its name.
+	Args []string
+	// Env is added to the few variables that the process inherits (PATH, HOME and
+	// others of the kind, as other MCP hosts do). The worker's other variables
+	// stay with the worker: its own credentials may be among them.
+	Env map[string]string
+	// Dir is the working directory. Empty means the worker's.
+	Dir string
+}
+
+func (t Command) validate() *fieldError {
+	if t.Path == "" {
+		return &fieldError{"Path", "is empty, want the program to start"}
+	}
+	for name := range t.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return &fieldError{"Env", fmt.Sprintf("has the name %q, which no environment variable can have", name)}
+		}
+	}
+	for _, s := range slices.Concat([]string{t.Path, t.Dir}, t.Args, slices.Collect(maps.Values(t.Env))) {
+		if strings.ContainsRune(s, 0) {
+			return &fieldError{"Path, Args, Env or Dir", "contains a NUL byte, which no process can be given"}
+		}
+	}
+	return nil
+}
+
+func (t Command) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
+	// Not CommandContext: the process outlives the call that started it.
+	cmd := exec.Command(t.Path, t.Args...)
+	cmd.Dir = t.Dir
+	cmd.Env = []string{} // nil would inherit everything
+	for _, name := range inherited {
+		if value, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		cmd.Env = append(cmd.Env, name+"="+t.Env[name])
+	}
+	return &stdioTransport{cmd: cmd, logger: env.logger, limit: env.limit}, nil
+}
+
+func (Command) takesArgument() bool { return false }
+
+// inherited are the variables that a program needs to find itself at home, and
+// in which nobody keeps a secret.
+var inherited = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TZ", "TMPDIR",
+	// Windows.
+	"APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE",
+	"PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE",
+}
+
+// InProcess reaches a server that lives in the worker's own process.
+type InProcess struct {
+	// Server is the server. Required. It may also be published elsewhere.
+	Server *mcp.Server
+}
+
+func (t InProcess) validate() *fieldError {
+	if t.Server == nil {
+		return &fieldError{"Server", "is nil"}
+	}
+	return nil
+}
+
+func (t InProcess) open(ctx context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
+	ours, theirs := mcp.NewInMemoryTransports()
+	// The session ends when our side of it closes.
+	if _, err := t.Server.Connect(context.WithoutCancel(ctx), theirs, nil); err != nil {
+		return nil, err
+	}
+	return ours, nil
+}
+
+func (InProcess) takesArgument() bool { return false }
+
+// A Factory makes the transport of each new connection, for what the other
+// transports do not cover: an OAuth handler, a token that changes, a transport
+// of one's own. It must be safe for concurrent use and heed ctx. An error makes
+// the call fail with MCPTransportError; a non-retryable ApplicationError in it
+// makes that non-retryable.
+//
+// [New] calls it once to see that it returns a transport, which is then dropped
+// without being connected.
+type Factory func(ctx context.Context) (mcp.Transport, error)
+
+func (f Factory) validate() *fieldError {
+	if f == nil {
+		return &fieldError{"Transport", "is a nil Factory"}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), DefaultConnectTimeout)
+	defer cancel()
+	// A factory that cannot make a transport now may when it is needed.
+	if t, err := guard(func() (mcp.Transport, error) { return f(ctx) }); errors.Is(err, errNoTransport) && t == nil {
+		return &fieldError{"Transport", "is a Factory that " + errNoTransport.Error()}
+	}
+	return nil
+}
+
+func (f Factory) open(ctx context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
+	return guard(func() (mcp.Transport, error) { return f(ctx) })
+}
+
+func (Factory) takesArgument() bool { return false }
+
+// An ArgumentFactory is a [Factory] to which each caller may hand an argument:
+// a tenant, an environment. The argument is the request option factoryArgument
+// as JSON, or nil when the caller gave none. A call with an argument gets a
+// connection of its own.
+//
+// The argument comes from the caller: check it before a URL or a command is
+// made of it. It is recorded in the caller's history, so it never is a secret;
+// the factory looks credentials up by it.
+type ArgumentFactory func(ctx context.Context, argument json.RawMessage) (mcp.Transport, error)
+
+func (f ArgumentFactory) validate() *fieldError {
+	if f == nil {
+		return &fieldError{"Transport", "is a nil ArgumentFactory"}
+	}
+	return nil
+}
+
+func (f ArgumentFactory) open(ctx context.Context, argument json.RawMessage, _ environment) (mcp.Transport, error) {
+	return guard(func() (mcp.Transport, error) { return f(ctx, argument) })
+}
+
+func (ArgumentFactory) takesArgument() bool { return true }
+
+var errNoTransport = errors.New("returned neither a transport nor an error")
+
+// guard calls a factory, which is somebody else's code on a goroutine of ours:
+// a panic there would end the worker.
+func guard(factory func() (mcp.Transport, error)) (t mcp.Transport, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t, err = nil, fmt.Errorf("the factory panicked: %v", p)
+		}
+	}()
+	t, err = factory()
+	if err != nil {
+		return nil, fmt.Errorf("the factory failed: %w", err)
+	}
+	if v := reflect.ValueOf(t); t == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, errNoTransport
+	}
+	return t, nil
+}
+
+func (s *Server) validate() *fieldError {
+	if strings.TrimSpace(s.Name) == "" {
+		return &fieldError{"Name", "is empty"}
+	}
+	if s.Transport == nil {
+		return &fieldError{"Transport", "is nil, want HTTP, Command, SSE, InProcess, Factory or ArgumentFactory"}
+	}
+	if s.ProtocolVersion != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.ProtocolVersion) {
+		return &fieldError{"ProtocolVersion", fmt.Sprintf("is %q, want one of %s", s.ProtocolVersion, strings.Join(mcp.SupportedProtocolVersions(), ", "))}
+	}
+	if s.IdleTimeout < 0 && s.IdleTimeout != KeepOpen {
+		return &fieldError{"IdleTimeout", fmt.Sprintf("is %v, want a positive duration or KeepOpen", s.IdleTimeout)}
+	}
+	if s.ConnectTimeout < 0 {
+		return &fieldError{"ConnectTimeout", fmt.Sprintf("is %v, want a positive duration", s.ConnectTimeout)}
+	}
+	return s.Transport.validate()
+}

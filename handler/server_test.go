@@ -1,0 +1,272 @@
+package handler_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+func TestAMistakeInTheConfigurationIsRefusedWithTheServerAndTheField(t *testing.T) {
+	good := handler.HTTP{Endpoint: "http://127.0.0.1/mcp"}
+	var noPointer *mcp.StreamableClientTransport
+	for _, c := range []struct {
+		name    string
+		servers []handler.Server
+		want    string
+	}{
+		{"no server", nil, "Options.Servers is empty"},
+		{"no name", []handler.Server{{Name: "a", Transport: good}, {Transport: good}}, "server number 2: Name is empty"},
+		{"a blank name", []handler.Server{{Name: " ", Transport: good}}, `server " ": Name is empty`},
+		{"a name twice", []handler.Server{{Name: "a", Transport: good}, {Name: "a", Transport: good}}, `server "a": Name is used twice`},
+		{"no transport", []handler.Server{{Name: "a"}}, `server "a": Transport is nil, want HTTP, Command, `},
+		{"no URL", []handler.Server{{Name: "a", Transport: handler.HTTP{}}}, `server "a": Endpoint is empty`},
+		{"a URL that is none", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http://[::1"}}}, `server "a": Endpoint is not a URL`},
+		{"another scheme", []handler.Server{{Name: "a", Transport: handler.SSE{Endpoint: "ftp://a/b"}}}, `server "a": Endpoint has the scheme "ftp", want http or https`},
+		{"a URL without a host", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http:///mcp"}}}, `server "a": Endpoint names no host`},
+		{"TLS and a client", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "https://a", TLS: &tls.Config{}, Client: &http.Client{}}}}, `server "a": TLS is set together with Client`},
+		{"no command", []handler.Server{{Name: "a", Transport: handler.Command{}}}, `server "a": Path is empty`},
+		{"a variable no process can have", []handler.Server{{Name: "a", Transport: handler.Command{Path: "p", Env: map[string]string{"A=B": ""}}}}, `server "a": Env has the name "A=B"`},
+		{"a NUL byte", []handler.Server{{Name: "a", Transport: handler.Command{Path: "p", Args: []string{"a\x00b"}}}}, "NUL byte"},
+		{"no server in the process", []handler.Server{{Name: "a", Transport: handler.InProcess{}}}, `server "a": Server is nil`},
+		{"a nil factory", []handler.Server{{Name: "a", Transport: handler.Factory(nil)}}, `server "a": Transport is a nil Factory`},
+		{"a nil factory with an argument", []handler.Server{{Name: "a", Transport: handler.ArgumentFactory(nil)}}, `server "a": Transport is a nil ArgumentFactory`},
+		{"a factory that returns nothing", []handler.Server{{Name: "a", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) { return nil, nil })}}, `server "a": Transport is a Factory that returned neither`},
+		{"a factory that returns a nil pointer", []handler.Server{{Name: "a", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) { return noPointer, nil })}}, `server "a": Transport is a Factory that returned neither`},
+		{"an unknown protocol version", []handler.Server{{Name: "a", Transport: good, ProtocolVersion: "2026"}}, `server "a": ProtocolVersion is "2026", want one of 2026-07-28, `},
+		{"a negative idle timeout", []handler.Server{{Name: "a", Transport: good, IdleTimeout: -2}}, `server "a": IdleTimeout is -2ns`},
+		{"a negative connect timeout", []handler.Server{{Name: "a", Transport: good, ConnectTimeout: -2}}, `server "a": ConnectTimeout is -2ns`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := handler.NewPlugin(handler.Options{Servers: c.servers})
+			assert.ErrorContains(t, err, "nexusmcp handler: ")
+			assert.ErrorContains(t, err, c.want)
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		_, err := handler.New(handler.Options{MaxResultBytes: -1, DrainTimeout: -1, Servers: []handler.Server{{Name: "a"}, {Name: "b"}}})
+		for _, want := range []string{"MaxResultBytes is -1", "DrainTimeout is -1ns", `server "a"`, `server "b"`} {
+			assert.ErrorContains(t, err, want)
+		}
+	})
+	t.Run("and a password in a URL is not repeated", func(t *testing.T) {
+		_, err := handler.New(handler.Options{Servers: []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http://user:hunter2@[::1"}}}})
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "hunter2")
+	})
+}
+
+func TestHeadersGoToTheServersHostAlone(t *testing.T) {
+	elsewhere := make(chan http.Header, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		elsewhere <- r.Header
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer other.Close()
+	here := make(chan http.Header, 100)
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		here <- r.Header
+		if r.URL.Path == "/moved" {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
+	defer listener.Close()
+	header := http.Header{"X-Api-Key": {"secret"}, "Authorization": {"Bearer secret"}}
+	p := publish(t, handler.Server{Name: "here", Transport: handler.HTTP{Endpoint: listener.URL, Header: header}},
+		handler.Server{Name: "moved", Transport: handler.HTTP{Endpoint: listener.URL + "/moved", Header: header}})
+	_, err := p.do(t.Context(), "here", mcpnexus.OperationListTools, "")
+	require.NoError(t, err)
+	assert.Equal(t, "secret", (<-here).Get("X-Api-Key"))
+	_, err = p.do(t.Context(), "moved", mcpnexus.OperationListTools, "")
+	require.Error(t, err)
+	got := <-elsewhere
+	assert.Empty(t, got.Get("X-Api-Key"))
+	assert.Empty(t, got.Get("Authorization"))
+}
+
+func TestHTTPSUsesTheGivenTLSConfiguration(t *testing.T) {
+	listener := httptest.NewTLSServer(rude.New(rude.Options{}))
+	defer listener.Close()
+	for name, transport := range map[string]handler.HTTP{
+		"as TLS":            {Endpoint: listener.URL, TLS: listener.Client().Transport.(*http.Transport).TLSClientConfig},
+		"as a whole client": {Endpoint: listener.URL, Client: listener.Client()},
+	} {
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+		require.NoError(t, err, name)
+	}
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+	e := contractError(t, err)
+	assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type)
+	assert.Contains(t, e.Message, "certificate")
+}
+
+func TestACommandGetsItsArgumentsEnvironmentAndDirectoryAndNoMore(t *testing.T) {
+	t.Setenv("NEXUSMCP_TEST_SECRET", "hunter2")
+	dir := t.TempDir()
+	c := rudeStdio(t, rude.Options{})
+	c.Env["GREETING"] = "hello world"
+	c.Args = []string{"-c", `{ env; pwd; printf '%s\n' "$@"; } > seen; exec "$0"`, c.Path, "first argument", "$HOME"}
+	c.Path = "sh"
+	c.Dir = dir
+	p := publish(t, handler.Server{Name: "rude", Transport: c})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+	require.NoError(t, err)
+	seen, err := os.ReadFile(dir + "/seen")
+	require.NoError(t, err)
+	assert.Contains(t, string(seen), "GREETING=hello world\n")
+	assert.Contains(t, string(seen), "PATH=")
+	assert.Contains(t, string(seen), "\nfirst argument\n$HOME\n")
+	assert.Contains(t, string(seen), dir+"\n")
+	assert.NotContains(t, string(seen), "hunter2")
+}
+
+func TestWhatACommandPrintsBesidesItsMessagesIsLogged(t *testing.T) {
+	for name, banner := range map[string]string{
+		"a banner":               "Secure MCP server running on stdio",
+		"a log line in JSON":     `{"level":"info","msg":"started"}`,
+		"several lines":          "one\n\ntwo\n{}\n[not json\n[]\n[1]",
+		"a very long line":       strings.Repeat("x", 100_000),
+		"a message to somebody":  `{"jsonrpc":"1.0","id":null,"method":"hello"}`,
+		"bytes that are no text": "\xff\xfe\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{Banner: banner})})
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+			require.NoError(t, err)
+			p.log.wait(t, func(line string) bool { return strings.Contains(line, "something else than a message") })
+		})
+	}
+}
+
+func TestStderrGoesToTheLogAndDoesNotBlockTheServer(t *testing.T) {
+	p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{})})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"flood-stderr","arguments":{"bytes":5000000}}`)
+	require.NoError(t, err)
+	p.log.wait(t, func(line string) bool {
+		return strings.Contains(line, "MCP server stderr") && strings.Contains(line, "eeee")
+	})
+}
+
+func TestALongLineOnStderrIsCut(t *testing.T) {
+	c := rudeStdio(t, rude.Options{})
+	c.Args = []string{"-c", `head -c 1000000 /dev/zero | tr '\0' x >&2; echo >&2; echo after >&2; exec "$0"`, c.Path}
+	c.Path = "sh"
+	p := publish(t, handler.Server{Name: "rude", Transport: c})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+	require.NoError(t, err)
+	line := p.log.wait(t, func(line string) bool { return strings.Contains(line, "xxxx") })
+	assert.Less(t, len(line), 5000)
+	p.log.wait(t, func(line string) bool { return strings.Contains(line, "after") })
+}
+
+func TestAProcessThatDoesNotReadItsInputDoesNotHoldTheHandlerUp(t *testing.T) {
+	// It answers the handshake and reads no more, so that a large request fills the pipe.
+	script := `read -r line; id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+printf '{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}\n' "$id"
+sleep 600`
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.Command{Path: "sh", Args: []string{"-c", script}}})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := p.do(ctx, "rude", mcpnexus.OperationCallTool, `{"name":"echo","arguments":{"text":"`+strings.Repeat("x", 1<<20)+`"}}`)
+	require.NoError(t, ctx.Err())
+	assert.Equal(t, mcpnexus.ErrorTypeTimeout, contractError(t, err).Type)
+}
+
+func TestAServerInTheSameProcessIsReached(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "inside", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "greet"}, func(ctx context.Context, _ *mcp.CallToolRequest, in struct {
+		Name string `json:"name"`
+	}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hello " + in.Name}}}, nil, nil
+	})
+	p := publish(t, handler.Server{Name: "inside", Transport: handler.InProcess{Server: server}})
+	out, err := p.do(t.Context(), "inside", mcpnexus.OperationCallTool, `{"name":"greet","arguments":{"name":"Ada"}}`)
+	require.NoError(t, err)
+	assert.Contains(t, out, "hello Ada")
+}
+
+func TestALegacyServerOverSSEIsReached(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "events", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "big"}, func(context.Context, *mcp.CallToolRequest, any) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "b"}}, StructuredContent: map[string]any{"id": int64(9007199254740993)}}, nil, nil
+	})
+	listener := httptest.NewServer(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	defer listener.Close()
+	p := publish(t, handler.Server{Name: "events", Transport: handler.SSE{Endpoint: listener.URL}})
+	for range 3 {
+		out, err := p.do(t.Context(), "events", mcpnexus.OperationCallTool, `{"name":"big"}`)
+		require.NoError(t, err)
+		assert.Contains(t, out, "9007199254740993")
+	}
+}
+
+func TestParamsThatTravelInHeadersDo(t *testing.T) {
+	// The SDK's server checks Mcp-Param-* against the body (SEP-2243).
+	server := mcp.NewServer(&mcp.Implementation{Name: "headers", Version: "1"}, nil)
+	add := func(header string) {
+		server.AddTool(&mcp.Tool{Name: "route", InputSchema: map[string]any{"type": "object", "properties": map[string]any{
+			"region": map[string]any{"type": "string", "x-mcp-header": header}}}},
+			func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "routed by " + req.Extra.Header.Get("Mcp-Param-"+header)}}}, nil
+			})
+	}
+	add("Region")
+	listener := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	defer listener.Close()
+	p := publish(t, handler.Server{Name: "headers", Transport: handler.HTTP{Endpoint: listener.URL}})
+	call := func() string {
+		out, err := p.do(t.Context(), "headers", mcpnexus.OperationCallTool, `{"name":"route","arguments":{"region":"eu"}}`)
+		require.NoError(t, err)
+		return out
+	}
+	assert.Contains(t, call(), "routed by eu", "also in the first call of a connection")
+	server.RemoveTools("route")
+	add("Area")
+	assert.Contains(t, call(), "routed by eu", "also when the tool's definition has changed")
+}
+
+func TestAToolWithAnInvalidHeaderAnnotationIsNotOffered(t *testing.T) {
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		id := body[strings.Index(string(body), `"id":`)+5:]
+		id = id[:strings.IndexAny(string(id), ",}")]
+		w.Header().Set("Content-Type", "application/json")
+		result := `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			result = `{"tools":[{"name":"good","inputSchema":{"type":"object"},"later":1},{"name":"bad","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"not a token"}}}}]}`
+		}
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(id)+`,"result":`+result+`}`)
+	}))
+	defer listener.Close()
+	p := publish(t, handler.Server{Name: "headers", Transport: handler.HTTP{Endpoint: listener.URL}})
+	out, err := p.do(t.Context(), "headers", mcpnexus.OperationListTools, "")
+	require.NoError(t, err)
+	assert.Equal(t, `{"tools":[{"name":"good","inputSchema":{"type":"object"},"later":1}]}`, out)
+}
+
+func TestAServerCanBeSpokenToInAnOlderVersionFromTheStart(t *testing.T) {
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport, ProtocolVersion: "2025-11-25"})
+	out, err := p.do(t.Context(), "rude", mcpnexus.OperationDiscover, "")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"protocolVersion":"2025-11-25"`)
+	_ = server
+}

@@ -1,0 +1,285 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nexus-rpc/sdk-go/nexus"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// A service is one published server.
+type service struct {
+	handler       *Handler
+	name          string
+	pool          *pool
+	takesArgument bool
+}
+
+// An operation is one of the contract's nine, as the handler runs it.
+type operation struct {
+	name string
+	// subject is the param that names what the request is about, and that the
+	// protocol requires. Empty when there is none.
+	subject string
+	run     func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error)
+}
+
+var operations = []operation{
+	{mcpnexus.OperationListTools, "", listing(listTools)},
+	{mcpnexus.OperationCallTool, "name", calling("tools/call")},
+	{mcpnexus.OperationListPrompts, "", listing(listPrompts)},
+	{mcpnexus.OperationGetPrompt, "name", calling("prompts/get")},
+	{mcpnexus.OperationListResources, "", listing(listResources)},
+	{mcpnexus.OperationListResourceTemplates, "", listing(listResourceTemplates)},
+	{mcpnexus.OperationReadResource, "uri", calling("resources/read")},
+	{mcpnexus.OperationComplete, "", calling("completion/complete")},
+	{mcpnexus.OperationDiscover, "", func(ctx context.Context, s *session, params object, _ int64) (json.RawMessage, error) {
+		return s.discover(ctx, params)
+	}},
+}
+
+func listing(kind listKind) func(context.Context, *session, object, int64) (json.RawMessage, error) {
+	return func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error) {
+		return s.list(ctx, kind, params, limit)
+	}
+}
+
+func calling(method string) func(context.Context, *session, object, int64) (json.RawMessage, error) {
+	return func(ctx context.Context, s *session, params object, _ int64) (json.RawMessage, error) {
+		raw, _, err := s.call(ctx, method, params)
+		return raw, err
+	}
+}
+
+func (s *service) nexusService() *nexus.Service {
+	out := nexus.NewService(s.name)
+	for _, op := range operations {
+		out.MustRegister(nexus.NewSyncOperation(op.name, func(ctx context.Context, input json.RawMessage, options nexus.StartOperationOptions) (converter.RawValue, error) {
+			return s.start(ctx, op, input, options)
+		}))
+	}
+	return out
+}
+
+// start runs one operation inline and answers in the terms of Nexus.
+func (s *service) start(ctx context.Context, op operation, input json.RawMessage, options nexus.StartOperationOptions) (converter.RawValue, error) {
+	req, err := s.parse(op, input, options)
+	if err != nil {
+		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeBadRequest, "%s: %v", s.title(op, req), err)
+	}
+	if req.options.Execution == mcpnexus.ExecutionDurable {
+		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeNotImplemented, "%s: execution: this handler runs requests inline only, want auto or inline", s.title(op, req))
+	}
+	result, err := s.inline(ctx, op, req)
+	if err != nil {
+		e := s.contractError(op, req, err)
+		return converter.RawValue{}, &nexus.OperationError{State: nexus.OperationStateFailed, Message: e.Message, Cause: e.ApplicationError()}
+	}
+	// The result's own bytes, which a typed value would make the converter encode
+	// once more.
+	return converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
+		Data:     result,
+	}), nil
+}
+
+// A request is an operation's input.
+type request struct {
+	params  object
+	subject string
+	options mcpnexus.RequestOptions
+}
+
+// parse reads an operation's input and makes of it the params for the server.
+func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOperationOptions) (*request, error) {
+	req := &request{}
+	if len(input) > 0 && string(input) != "null" {
+		if err := json.Unmarshal(input, &req.params); err != nil {
+			return req, errors.New("the input is not a JSON object, want the params of the MCP request")
+		}
+	}
+	if op.subject != "" {
+		raw, ok := req.params[op.subject]
+		if !ok {
+			return req, fmt.Errorf("the input has no %q", op.subject)
+		}
+		if err := json.Unmarshal(raw, &req.subject); err != nil {
+			return req, fmt.Errorf("%s: %.64s is not a string", op.subject, raw)
+		}
+	}
+	meta, err := req.params.object("_meta")
+	if err != nil {
+		return req, err
+	}
+	if raw, ok := meta[mcpnexus.MetaKeyOptions]; ok && string(raw) != "null" {
+		if err := json.Unmarshal(raw, &req.options); err != nil {
+			return req, fmt.Errorf("_meta[%q]: %w", mcpnexus.MetaKeyOptions, err)
+		}
+	}
+	if len(req.options.FactoryArgument) > 0 && !s.takesArgument {
+		return req, fmt.Errorf("_meta[%q]: factoryArgument: the server takes none, its publisher did not give it an argument factory", mcpnexus.MetaKeyOptions)
+	}
+	delete(meta, mcpnexus.MetaKeyOptions)
+	// The Nexus request ID is the same each time that one operation is started.
+	meta[mcpnexus.MetaKeyIdempotencyKey] = encode(start.RequestID)
+	// W3C Trace Context travels in _meta under its own names (SEP-414).
+	if _, ok := meta["traceparent"]; !ok {
+		for _, name := range []string{"traceparent", "tracestate", "baggage"} {
+			if value := start.Header.Get(name); value != "" {
+				meta[name] = encode(value)
+			}
+		}
+	}
+	req.params = req.params.with("_meta", encode(meta))
+	return req, nil
+}
+
+// title names a request for messages: service, operation, and subject.
+func (s *service) title(op operation, req *request) string {
+	if req.subject == "" {
+		return s.name + ": " + op.name
+	}
+	return fmt.Sprintf("%s: %s %.200q", s.name, op.name, req.subject)
+}
+
+// A timeoutError is the cause of a context that ran out of time.
+type timeoutError struct {
+	timeout time.Duration
+	what    string
+}
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("%s within %v", e.what, e.timeout)
+}
+
+// handlerMargin is what an inline request leaves of a Nexus handler's time, for
+// the answer's way back: a handler that overruns is called again, and with it
+// the tool.
+const handlerMargin = 500 * time.Millisecond
+
+// attemptTimeout returns the time that an inline attempt has, and why.
+func attemptTimeout(ctx context.Context, options mcpnexus.RequestOptions) *timeoutError {
+	out := &timeoutError{timeout: options.StartToCloseTimeout, what: "no answer"}
+	if s := options.ScheduleToCloseTimeout; s > 0 && (out.timeout == 0 || s < out.timeout) {
+		out.timeout = s
+	}
+	if out.timeout == 0 {
+		out.timeout = mcpnexus.DefaultStartToCloseTimeout
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		left -= min(handlerMargin, left/4)
+		if left < out.timeout {
+			out.timeout = max(0, left).Round(time.Millisecond)
+			out.what = "no answer in the time that Temporal gives a Nexus handler,"
+		}
+	}
+	return out
+}
+
+// inline runs one attempt and returns before the handler's deadline, whatever
+// the attempt does.
+func (s *service) inline(ctx context.Context, op operation, req *request) (json.RawMessage, error) {
+	if !s.handler.begin() {
+		return nil, stopping()
+	}
+	timeout := attemptTimeout(ctx, req.options)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout.timeout, timeout)
+	stop := context.AfterFunc(s.handler.life, cancel)
+
+	type outcome struct {
+		result json.RawMessage
+		err    error
+	}
+	outcomes := make(chan outcome, 1)
+	go func() {
+		defer s.handler.calls.Done()
+		defer cancel()
+		defer stop()
+		var o outcome
+		o.result, o.err = s.attempt(ctx, op, req)
+		outcomes <- o
+	}()
+
+	select {
+	case o := <-outcomes:
+		return o.result, o.err
+	case <-ctx.Done():
+	}
+	// The request is being cancelled on the wire. It may have been answered at
+	// the same moment, and an answer is worth more than a timeout.
+	settle := time.NewTimer(handlerMargin / 5)
+	defer settle.Stop()
+	select {
+	case o := <-outcomes:
+		return o.result, o.err
+	case <-settle.C:
+		return nil, context.Cause(ctx)
+	}
+}
+
+// attempt sends the request once, on a connection of the pool.
+func (s *service) attempt(ctx context.Context, op operation, req *request) (result json.RawMessage, err error) {
+	c, err := s.pool.acquire(ctx, req.options.FactoryArgument, s.handler.logger(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		// A transport may be the publisher's own code.
+		if p := recover(); p != nil {
+			err = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: fmt.Sprintf("panic: %v", p)})
+		}
+		c.release(err)
+	}()
+	// A write that does not heed ctx would keep the connection busy for ever.
+	finished := make(chan struct{})
+	defer close(finished)
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-finished:
+		case <-time.After(terminateAfter):
+			c.cut()
+		}
+	})()
+	limit := int64(s.handler.options.MaxResultBytes)
+	result, err = op.run(ctx, c.session, req.params, limit)
+	if err == nil && int64(len(result)) > limit {
+		return nil, verdict{Size: int64(len(result))}.err()
+	}
+	return result, err
+}
+
+// contractError gives any error of an attempt the contract's form.
+func (s *service) contractError(op operation, req *request, err error) *mcpnexus.Error {
+	e, ok := errors.AsType[*mcpnexus.Error](err)
+	if !ok {
+		timeout, ok := errors.AsType[*timeoutError](err)
+		switch {
+		case ok:
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: timeout.timeout, Message: timeout.Error()})
+		case errors.Is(err, context.Canceled), errors.Is(err, errStopping):
+			e = stopping()
+		default:
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+		}
+	}
+	out := *e
+	if out.Type == mcpnexus.ErrorTypeResultTooLarge {
+		out.Limit = int64(s.handler.options.MaxResultBytes)
+		out.Message = fmt.Sprintf("the result has at least %d bytes, the limit is %d", out.Size, out.Limit)
+	}
+	if p := req.options.RetryPolicy; p != nil {
+		for _, t := range p.NonRetryableErrorTypes {
+			out.NonRetryable = out.NonRetryable || t == string(out.Type)
+		}
+	}
+	out.Message = truncate(s.title(op, req)+": "+out.Message, maxErrorMessage)
+	return &out
+}

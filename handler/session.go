@@ -1,0 +1,372 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/sdk/log"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// sessionless is the first protocol version without sessions (SEP-2575). All
+// versions are dates, so that they compare as strings.
+const sessionless = "2026-07-28"
+
+// A session is one connection to an MCP server, ready for requests. It is safe
+// for concurrent use.
+type session struct {
+	client *mcp.ClientSession
+	// send sends a request past the SDK's response cache, which every operation
+	// must bypass and which would keep every resource that was ever read.
+	send mcp.MethodHandler
+	// conn is the transport's connection, nil where the SDK hides it.
+	conn atomic.Pointer[tapConn]
+	// release frees what the handshake's context holds.
+	release context.CancelFunc
+	// initialized is the server's own answer to the handshake.
+	initialized json.RawMessage
+	// http is true on streamable HTTP, where some params travel in headers too.
+	http bool
+
+	learning   chan struct{} // holds a token while the tools are being listed
+	toolsKnown atomic.Bool
+}
+
+// connect performs the handshake over a transport. On failure the exchange says
+// what was seen of it on the wire.
+func connect(ctx context.Context, server *Server, transport mcp.Transport, logger log.Logger, limit int64) (_ *session, ex *exchange, err error) {
+	s := &session{learning: make(chan struct{}, 1)}
+	ex = &exchange{}
+	defer ex.close()
+	client := mcp.NewClient(clientInfo, &mcp.ClientOptions{
+		Logger: slogLogger(logger),
+		// Nothing is declared on behalf of callers that cannot serve it: a caller
+		// that can says so in its own request's _meta (SEP-2575).
+		Capabilities:   &mcp.ClientCapabilities{},
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+	})
+	client.AddSendingMiddleware(s.middleware)
+
+	var tapped mcp.Transport
+	switch t := transport.(type) {
+	case *mcp.StreamableClientTransport:
+		s.http = true
+		streamable := *t
+		streamable.HTTPClient = tapClient(t.HTTPClient, true, limit)
+		streamable.MaxEventSize = -1 // the tap has the limit
+		tapped = &streamable
+	case *mcp.SSEClientTransport:
+		sse := *t
+		sse.HTTPClient = tapClient(t.HTTPClient, false, limit)
+		tapped = &tapTransport{transport: &sse, connected: s.conn.Store}
+	default:
+		tapped = &tapTransport{transport: transport, connected: s.conn.Store}
+	}
+
+	// The connection keeps the handshake's context, and legacy SSE reads from it:
+	// it must outlive ctx and end with the session.
+	life, release := context.WithCancel(context.WithoutCancel(ctx))
+	s.release = release
+	stop := context.AfterFunc(ctx, s.cut)
+	s.client, err = client.Connect(withExchange(life, ex), tapped, &mcp.ClientSessionOptions{ProtocolVersion: server.ProtocolVersion})
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.cut()
+		if s.client != nil {
+			_ = s.client.Close()
+		}
+		return nil, ex, err
+	}
+	if a := ex.received(); a != nil {
+		s.initialized = a.Result
+	}
+	return s, ex, nil
+}
+
+func (s *session) protocolVersion() string {
+	if init := s.client.InitializeResult(); init != nil {
+		return init.ProtocolVersion
+	}
+	return ""
+}
+
+// modern reports whether the server keeps no session, so that calls may share
+// the connection.
+func (s *session) modern() bool { return s.protocolVersion() >= sessionless }
+
+// close ends the session in an orderly way. It waits for requests in flight.
+func (s *session) close() {
+	_ = s.client.Close() // its error says how the other side took it
+	s.release()
+}
+
+// cut breaks the connection, also under a request that does not heed its
+// context: a write to a process that does not read.
+func (s *session) cut() {
+	if conn := s.conn.Load(); conn != nil {
+		_ = conn.Close()
+	}
+	s.release()
+}
+
+// middleware sends an exchange's params in place of the SDK's.
+func (s *session) middleware(next mcp.MethodHandler) mcp.MethodHandler {
+	s.send = next
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if given, ok := ctx.Value(learnKey{}).(*mcp.ListToolsResult); ok {
+			return given, nil
+		}
+		if ex := exchangeFrom(ctx); ex != nil && ex.params != nil {
+			req = s.request(ex.params)
+		}
+		return next(ctx, method, req)
+	}
+}
+
+func (s *session) request(params json.RawMessage) mcp.Request {
+	return &mcp.ClientRequest[*wireParams]{Session: s.client, Params: &wireParams{raw: params}}
+}
+
+// call sends one request and returns the result as it stood on the wire and as
+// the SDK understood it.
+func (s *session) call(ctx context.Context, method string, params object) (json.RawMessage, mcp.Result, error) {
+	if a, ok := params["arguments"]; method == "tools/call" && (!ok || string(a) == "null") {
+		// They are optional, but many servers want an object. The SDK's own
+		// CallTool sends one too.
+		params = params.with("arguments", json.RawMessage(`{}`))
+	}
+	if method == "tools/call" && s.http && s.modern() {
+		if err := s.learnTools(ctx, params); err != nil {
+			return nil, nil, err
+		}
+	}
+	raw, result, err := s.callOnce(ctx, method, params)
+	// The tool's definition changed under us: its parameters travel in other
+	// headers now. The server has not run it.
+	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && e.Code == mcp.CodeHeaderMismatch && method == "tools/call" && s.http {
+		s.toolsKnown.Store(false)
+		if err := s.learnTools(ctx, params); err != nil {
+			return nil, nil, err
+		}
+		return s.callOnce(ctx, method, params)
+	}
+	return raw, result, err
+}
+
+func (s *session) callOnce(ctx context.Context, method string, params object) (_ json.RawMessage, result mcp.Result, err error) {
+	wire, err := s.wire(params)
+	if err != nil {
+		return nil, nil, err
+	}
+	ex := &exchange{params: wire}
+	// Ends what the taps keep for a request that will not be answered any more.
+	ctx, cancel := context.WithCancel(withExchange(ctx, ex))
+	defer cancel()
+	defer ex.close()
+	if method == "tools/call" {
+		// Only CallTool knows how to put params into Mcp-Param-* headers (SEP-2243).
+		var name string
+		_ = json.Unmarshal(params["name"], &name)
+		result, err = s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
+	} else {
+		result, err = s.send(ctx, method, s.request(wire))
+	}
+	raw, err := outcome(ctx, ex, err)
+	return raw, result, err
+}
+
+// wire completes the params with the _meta that every request of a sessionless
+// protocol version carries (SEP-2575). The caller may have declared its own
+// capabilities; the version is the connection's, whatever the caller says.
+func (s *session) wire(params object) (json.RawMessage, error) {
+	meta, err := params.object("_meta")
+	if err != nil {
+		return nil, err
+	}
+	if s.modern() {
+		meta[mcp.MetaKeyProtocolVersion] = encode(s.protocolVersion())
+		if _, ok := meta[mcp.MetaKeyClientInfo]; !ok {
+			meta[mcp.MetaKeyClientInfo] = encode(clientInfo)
+		}
+		if _, ok := meta[mcp.MetaKeyClientCapabilities]; !ok {
+			meta[mcp.MetaKeyClientCapabilities] = json.RawMessage(`{}`)
+		}
+	}
+	return encode(params.with("_meta", encode(meta))), nil
+}
+
+// outcome reads a finished exchange: what the server said goes before what the
+// SDK made of it.
+func outcome(ctx context.Context, ex *exchange, err error) (json.RawMessage, error) {
+	if ex.lostSession() {
+		return nil, transportError(ex, err)
+	}
+	switch a := ex.received(); {
+	case a != nil && a.Error != nil:
+		if v, ok := a.Error.verdict(); ok {
+			return nil, v.err()
+		}
+		return nil, protocolError(a.Error)
+	case a != nil:
+		if err == nil && !isObject(a.Result) {
+			err = errors.New("the result is not a JSON object")
+		}
+		if err != nil {
+			return nil, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: err.Error(), Message: "the server's answer breaks the protocol: " + err.Error()})
+		}
+		return a.Result, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err == nil:
+		return nil, errors.New("the transport hid the server's answer")
+	}
+	return nil, transportError(ex, err)
+}
+
+func (v verdict) err() *mcpnexus.Error {
+	if v.Size > 0 {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: v.Size})
+	}
+	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: v.Problem, Message: "the server's answer breaks the protocol: " + v.Problem})
+}
+
+func protocolError(e *answerError) *mcpnexus.Error {
+	data := e.Data
+	if string(data) == "null" {
+		data = nil
+	}
+	out := mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: e.Code, Data: data, Message: fmt.Sprintf("%s (JSON-RPC error %d)", e.Message, e.Code)}
+	if e.Code == 0 {
+		out.Problem, out.Data = "a JSON-RPC error with code 0", nil
+	}
+	if len(data) > maxErrorData {
+		out.Data = nil
+		out.Message += fmt.Sprintf("; its data of %d bytes was left out, the limit is %d", len(data), maxErrorData)
+	}
+	return mcpnexus.NewError(out)
+}
+
+// transportError makes the contract's error of a request that got no answer.
+func transportError(ex *exchange, err error) error {
+	lost := ex.lostSession()
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.status < 400 {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+	}
+	e := mcpnexus.NewError(mcpnexus.Error{
+		Type: mcpnexus.ErrorTypeTransport, HTTPStatus: ex.status,
+		Message: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", ex.status, http.StatusText(ex.status))),
+	})
+	switch ex.status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		e.NextRetryDelay = ex.retryAfter
+	}
+	if lost {
+		// The session is gone, not the endpoint: a new connection gets a new one.
+		e.NonRetryable = false
+		e.Message += ": the server lost the session"
+		return &lostSession{e}
+	}
+	return e
+}
+
+// lostSession marks the error of a request whose connection is of no use to
+// another.
+type lostSession struct{ cause *mcpnexus.Error }
+
+func (e *lostSession) Error() string { return e.cause.Error() }
+func (e *lostSession) Unwrap() error { return e.cause }
+
+// discover asks the server what it is and can do.
+func (s *session) discover(ctx context.Context, params object) (json.RawMessage, error) {
+	answer := s.initialized
+	if s.modern() {
+		var err error
+		if answer, _, err = s.call(ctx, "server/discover", params); err != nil {
+			return nil, err
+		}
+	}
+	var in object
+	if err := json.Unmarshal(answer, &in); err != nil {
+		return nil, fmt.Errorf("reading the handshake: %w", err)
+	}
+	out := object{"protocolVersion": encode(s.protocolVersion())}
+	for _, field := range []string{"serverInfo", "capabilities", "instructions"} {
+		if v, ok := in[field]; ok {
+			out[field] = v
+		}
+	}
+	// Since 2026-07-28 the server's name is in _meta.
+	if meta, err := in.object("_meta"); err == nil && out["serverInfo"] == nil {
+		if v, ok := meta[mcp.MetaKeyServerInfo]; ok {
+			out["serverInfo"] = v
+		}
+	}
+	return encode(out), nil
+}
+
+type learnKey struct{}
+
+// learnTools makes the session know the tools' definitions before the first
+// call: params of some tools travel in headers that only the definition names
+// (SEP-2243).
+func (s *session) learnTools(ctx context.Context, like object) error {
+	if s.toolsKnown.Load() {
+		return nil
+	}
+	select {
+	case s.learning <- struct{}{}:
+		defer func() { <-s.learning }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.toolsKnown.Load() {
+		return nil
+	}
+	if init := s.client.InitializeResult(); init == nil || init.Capabilities == nil || init.Capabilities.Tools == nil {
+		return nil
+	}
+	// Of the call's _meta only what says who calls concerns the list.
+	params := object{}
+	if meta, err := like.object("_meta"); err == nil {
+		listMeta := object{}
+		for _, key := range []string{mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} {
+			if v, ok := meta[key]; ok {
+				listMeta[key] = v
+			}
+		}
+		params = params.with("_meta", encode(listMeta))
+	}
+	_, err := s.list(ctx, listTools, params, 0)
+	return err
+}
+
+// validTools gives the SDK the whole tool list, for the headers of later calls,
+// and returns those whose x-mcp-header annotations are valid: the others must
+// not be offered (SEP-2243). The SDK learns from its own ListTools alone, which
+// the middleware lets answer with the given list.
+func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.Tool]bool, error) {
+	given := &mcp.ListToolsResult{Tools: tools}
+	res, err := s.client.ListTools(context.WithValue(ctx, learnKey{}, given), nil)
+	if err != nil {
+		return nil, err
+	}
+	valid := make(map[*mcp.Tool]bool, len(res.Tools))
+	for _, tool := range res.Tools {
+		valid[tool] = true
+	}
+	return valid, nil
+}
+
+// wait blocks until the connection is gone.
+func (s *session) wait() { _ = s.client.Wait() }

@@ -1,0 +1,137 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// tapTransport taps the messages of a transport's connection, see [exchange].
+// It suits every transport but the SDK's streamable HTTP client, whose
+// connection the SDK recognises by its type; that one is tapped at its HTTP
+// client.
+type tapTransport struct {
+	transport mcp.Transport
+	connected func(*tapConn)
+}
+
+// Connect implements [mcp.Transport].
+func (t *tapTransport) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := t.transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if fmt.Sprintf("%T", conn) == "*mcp.streamableClientConn" {
+		_ = conn.Close()
+		return nil, errHidden
+	}
+	tap := &tapConn{Connection: conn, waiting: make(map[jsonrpc.ID]*exchange)}
+	t.connected(tap)
+	return tap, nil
+}
+
+// errHidden is a mistake in a publisher's factory. The SDK tells a streamable
+// HTTP connection the protocol version through a method that only the SDK can
+// call, so that nothing may stand between them.
+var errHidden = errors.New("the factory's transport wraps an mcp.StreamableClientTransport: return that itself, and put what the wrapper does into its HTTPClient")
+
+type tapConn struct {
+	mcp.Connection
+
+	mu      sync.Mutex
+	waiting map[jsonrpc.ID]*exchange
+}
+
+// Write implements [mcp.Connection].
+func (c *tapConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok || !req.IsCall() {
+		return c.Connection.Write(ctx, msg)
+	}
+	if ex := exchangeFrom(ctx); ex != nil {
+		ex.begin(idJSON(req.ID))
+		c.mu.Lock()
+		c.waiting[req.ID] = ex
+		c.mu.Unlock()
+		// A call that ends without an answer must not be remembered for ever.
+		context.AfterFunc(ctx, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.waiting, req.ID)
+		})
+	}
+	return c.Connection.Write(ctx, msg)
+}
+
+// Read implements [mcp.Connection].
+func (c *tapConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	msg, err := c.Connection.Read(ctx)
+	if err != nil {
+		if problem, ok := malformed(err); ok {
+			c.blame(problem)
+		}
+		return msg, err
+	}
+	if resp, ok := msg.(*jsonrpc.Response); ok {
+		c.mu.Lock()
+		ex := c.waiting[resp.ID]
+		delete(c.waiting, resp.ID)
+		c.mu.Unlock()
+		if ex != nil {
+			a := &answer{ID: json.RawMessage(idJSON(resp.ID)), Result: resp.Result}
+			if wire, ok := errors.AsType[*jsonrpc.Error](resp.Error); ok {
+				a.Error = &answerError{Code: wire.Code, Message: wire.Message, Data: wire.Data}
+			}
+			ex.receive(a)
+		}
+	}
+	return msg, nil
+}
+
+// blame gives every waiting call the reason for which the connection breaks: a
+// message that cannot be read does not say whose answer it was.
+func (c *tapConn) blame(problem string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ex := range c.waiting {
+		ex.refuse(verdict{Problem: problem})
+	}
+	clear(c.waiting)
+}
+
+// malformed tells an unreadable message from a connection that ended.
+func malformed(err error) (string, bool) {
+	for _, ended := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, fs.ErrClosed, net.ErrClosed, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, ended) {
+			return "", false
+		}
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return "", false
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return "", false
+	}
+	return err.Error(), true
+}
+
+// idJSON writes a request ID as it stands on the wire.
+func idJSON(id jsonrpc.ID) string {
+	switch v := id.Raw().(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case string:
+		out, _ := json.Marshal(v)
+		return string(out)
+	}
+	return "null"
+}

@@ -1,0 +1,306 @@
+// Package recorded has the workflows whose histories are recorded and then
+// replayed in the tests of package caller: between them they use every method
+// of caller.Client. A replay that fails says that a change of caller alters the
+// commands of workflows that run in production.
+//
+// A history is made by running one of [Workflows] on a server that has the Nexus
+// endpoint [Endpoint], whose worker serves [NewService] under each of [Services].
+package recorded
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/caller"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// Endpoint is the Nexus endpoint that the workflows use.
+const Endpoint = "recorded"
+
+// Services are the MCP servers that the workflows use.
+var Services = []string{"first", "second"}
+
+// Workflow is a workflow whose history is recorded. It takes no input, and
+// fails if caller did not do what it should.
+type Workflow struct {
+	// Name is the workflow's type and the name of its history's file. For a
+	// method of caller.Client it is the method's name.
+	Name string
+	// Run is the workflow function.
+	Run func(workflow.Context) error
+}
+
+// Workflows returns every recorded workflow.
+func Workflows() []Workflow {
+	return []Workflow{
+		method("ListPrompts", (*caller.Client).ListPrompts, (*caller.Client).ListPromptsAsync, nil),
+		method("GetPrompt", (*caller.Client).GetPrompt, (*caller.Client).GetPromptAsync,
+			&mcp.GetPromptParams{Name: "greeting", Arguments: map[string]string{"name": "Ada"}}),
+		method("ListResources", (*caller.Client).ListResources, (*caller.Client).ListResourcesAsync, nil),
+		method("ListResourceTemplates", (*caller.Client).ListResourceTemplates, (*caller.Client).ListResourceTemplatesAsync, nil),
+		method("ReadResource", (*caller.Client).ReadResource, (*caller.Client).ReadResourceAsync,
+			&mcp.ReadResourceParams{URI: "file:///readme"}),
+		method("Complete", (*caller.Client).Complete, (*caller.Client).CompleteAsync, &mcp.CompleteParams{
+			Ref:      &mcp.CompleteReference{Type: "ref/prompt", Name: "greeting"},
+			Argument: mcp.CompleteParamsArgument{Name: "name", Value: "A"},
+		}),
+		method("Discover", (*caller.Client).Discover, (*caller.Client).DiscoverAsync, nil),
+		{"ListTools", listTools},
+		{"ForgetTools", forgetTools},
+		{"CallTool", callTool},
+		{"With", with},
+		{"Tools", tools},
+		{"Prompts", prompts},
+		{"Resources", resources},
+		{"ResourceTemplates", resourceTemplates},
+		{"FanOut", fanOut},
+		{"CancelWhileWaiting", cancelWhileWaiting},
+		{"CancelWaitCompleted", cancelOpen(workflow.NexusOperationCancellationTypeWaitCompleted)},
+		{"CancelTryCancel", cancelOpen(workflow.NexusOperationCancellationTypeTryCancel)},
+		{"CancelAbandon", cancelOpen(workflow.NexusOperationCancellationTypeAbandon)},
+		{"CancelBeforeSent", cancelBeforeSent},
+		{"CancelJoinedListTools", cancelJoinedListTools},
+	}
+}
+
+// method is the workflow that uses a method, and its twin twice at a time.
+func method[Params, Result any](
+	name string,
+	call func(*caller.Client, workflow.Context, Params) (Result, error),
+	async func(*caller.Client, workflow.Context, Params) *caller.Future[Result],
+	params Params,
+) Workflow {
+	return Workflow{name, func(ctx workflow.Context) error {
+		client := newClient(caller.Options{})
+		if _, err := call(client, ctx, params); err != nil {
+			return err
+		}
+		one, two := async(client, ctx, params), async(client, ctx, params)
+		_, err1 := one.Get(ctx)
+		_, err2 := two.Get(ctx)
+		return errors.Join(err1, err2)
+	}}
+}
+
+func newClient(options caller.Options) *caller.Client {
+	return caller.NewClient(Endpoint, Services[0], options)
+}
+
+// listTools schedules four operations: one answered from the cache, one that
+// joins another, one without a cache and one for another factory argument.
+func listTools(ctx workflow.Context) error {
+	client := newClient(caller.Options{})
+	for range 2 {
+		if _, err := client.ListTools(ctx, nil); err != nil {
+			return err
+		}
+	}
+	params := &mcp.ListToolsParams{Meta: mcp.Meta{"example.com/audience": "model"}}
+	scope, _ := workflow.WithCancel(ctx)
+	one, two := client.ListToolsAsync(ctx, params), client.ListToolsAsync(scope, params)
+	_, err1 := one.Get(ctx)
+	_, err2 := two.Get(ctx)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if _, err := newClient(caller.Options{DisableToolCache: true}).ListTools(ctx, nil); err != nil {
+		return err
+	}
+	_, err := client.With(mcpnexus.RequestOptions{FactoryArgument: json.RawMessage(`"tenant"`)}).ListTools(ctx, nil)
+	return err
+}
+
+func forgetTools(ctx workflow.Context) error {
+	client := newClient(caller.Options{})
+	for range 2 {
+		if _, err := client.ListTools(ctx, nil); err != nil {
+			return err
+		}
+		client.ForgetTools()
+	}
+	return nil
+}
+
+func callTool(ctx workflow.Context) error {
+	client := newClient(caller.Options{})
+	result, err := client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho, Arguments: map[string]any{"n": 1 << 60}})
+	if err != nil {
+		return err
+	}
+	echoed, _ := result.StructuredContent.(map[string]any)
+	if echoed["n"] != json.Number("1152921504606846976") {
+		return fmt.Errorf("a large integer came back as %T %v", echoed["n"], echoed["n"])
+	}
+	_, err = client.CallTool(ctx, &mcp.CallToolParams{Name: ToolFail})
+	if e, ok := mcpnexus.ErrorFrom(err); !ok || e.Code != -32602 {
+		return fmt.Errorf("want JSON-RPC error -32602, got %w", err)
+	}
+	_, err = client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolEcho}).Get(ctx)
+	return err
+}
+
+func with(ctx workflow.Context) error {
+	client := newClient(caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute}})
+	durable := client.With(mcpnexus.RequestOptions{
+		ScheduleToCloseTimeout: time.Hour,
+		Execution:              mcpnexus.ExecutionDurable,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 3},
+	})
+	if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho}); err != nil {
+		return err
+	}
+	_, err := durable.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho})
+	return err
+}
+
+func tools(ctx workflow.Context) error {
+	for _, err := range newClient(caller.Options{}).Tools(ctx, nil) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func prompts(ctx workflow.Context) error {
+	for _, err := range newClient(caller.Options{}).Prompts(ctx, nil) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func resources(ctx workflow.Context) error {
+	for _, err := range newClient(caller.Options{}).Resources(ctx, nil) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func resourceTemplates(ctx workflow.Context) error {
+	for _, err := range newClient(caller.Options{}).ResourceTemplates(ctx, nil) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fanOut makes more calls than the server lets be open, over two clients.
+func fanOut(ctx workflow.Context) error {
+	const calls = 35
+	limit := caller.NewLimit(caller.DefaultLimit)
+	var futures []*caller.Future[*mcp.CallToolResult]
+	clients := make([]*caller.Client, len(Services))
+	for i, service := range Services {
+		clients[i] = caller.NewClient(Endpoint, service, caller.Options{Limit: limit})
+	}
+	for n := range calls {
+		for _, client := range clients {
+			futures = append(futures, client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolEcho, Arguments: map[string]any{"n": n}}))
+		}
+	}
+	for _, future := range futures {
+		if _, err := future.Get(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// otherTask returns in another workflow task, so that what was scheduled before
+// has been sent.
+func otherTask(ctx workflow.Context) error {
+	_, err := newClient(caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho})
+	return err
+}
+
+// cancelWhileWaiting cancels one of two calls that wait behind a third.
+func cancelWhileWaiting(ctx workflow.Context) error {
+	client := newClient(caller.Options{Limit: caller.NewLimit(1)})
+	scope, cancel := workflow.WithCancel(ctx)
+	slow := client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolSlow})
+	canceled := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolEcho})
+	after := client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolEcho})
+	if err := otherTask(ctx); err != nil {
+		return err
+	}
+	cancel()
+	if _, err := canceled.Get(ctx); !temporal.IsCanceledError(err) {
+		return fmt.Errorf("want a CanceledError, got %w", err)
+	}
+	_, err1 := slow.Get(ctx)
+	_, err2 := after.Get(ctx)
+	return errors.Join(err1, err2)
+}
+
+// cancelOpen cancels a call that is open, and then makes one that needs its
+// place under the limit.
+func cancelOpen(cancellation workflow.NexusOperationCancellationType) func(workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		client := newClient(caller.Options{
+			Limit:     caller.NewLimit(1),
+			Operation: caller.OperationOptions{CancellationType: cancellation},
+		})
+		scope, cancel := workflow.WithCancel(ctx)
+		slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
+		if err := otherTask(ctx); err != nil {
+			return err
+		}
+		cancel()
+		_, err := slow.Get(ctx)
+		// Who waits for the end may find that the answer was faster.
+		if waits := cancellation == workflow.NexusOperationCancellationTypeWaitCompleted; err == nil && !waits ||
+			err != nil && !temporal.IsCanceledError(err) {
+			return fmt.Errorf("want a CanceledError, got %w", err)
+		}
+		_, err = client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho})
+		return err
+	}
+}
+
+// cancelBeforeSent cancels a call in the workflow task that made it.
+func cancelBeforeSent(ctx workflow.Context) error {
+	client := newClient(caller.Options{
+		Limit:     caller.NewLimit(1),
+		Operation: caller.OperationOptions{CancellationType: workflow.NexusOperationCancellationTypeTryCancel},
+	})
+	scope, cancel := workflow.WithCancel(ctx)
+	slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
+	cancel()
+	if _, err := slow.Get(ctx); !temporal.IsCanceledError(err) {
+		return fmt.Errorf("want a CanceledError, got %w", err)
+	}
+	_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho})
+	return err
+}
+
+// cancelJoinedListTools cancels a call that another has joined, while it waits
+// for its turn. The other asks again.
+func cancelJoinedListTools(ctx workflow.Context) error {
+	client := newClient(caller.Options{Limit: caller.NewLimit(1)})
+	scope, cancel := workflow.WithCancel(ctx)
+	slow := client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolSlow})
+	canceled := client.ListToolsAsync(scope, nil)
+	joined := client.ListToolsAsync(ctx, nil)
+	if err := otherTask(ctx); err != nil {
+		return err
+	}
+	cancel()
+	if _, err := canceled.Get(ctx); !temporal.IsCanceledError(err) {
+		return fmt.Errorf("want a CanceledError, got %w", err)
+	}
+	_, err1 := slow.Get(ctx)
+	_, err2 := joined.Get(ctx)
+	return errors.Join(err1, err2)
+}

@@ -1,0 +1,97 @@
+package rude
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+)
+
+// Env is the environment variable that makes [MainIfAsked] be the server. Its
+// value is an [Options] in JSON.
+const Env = "RUDE_MCP_SERVER"
+
+// MainIfAsked serves stdio and exits if [Env] is set. A test binary calls it
+// first thing in TestMain, and then starts itself as the server.
+func MainIfAsked() {
+	given, ok := os.LookupEnv(Env)
+	if !ok {
+		return
+	}
+	var options Options
+	if err := json.Unmarshal([]byte(given), &options); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", Env, err)
+		os.Exit(2)
+	}
+	New(options).serve(os.Stdin, os.Stdout)
+	os.Exit(0)
+}
+
+// Environ returns the environment for a process that is to be the server.
+func (o Options) Environ() map[string]string {
+	out, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	return map[string]string{
+		Env: string(out),
+		// A binary with the race detector sleeps for a second before it exits.
+		"GORACE": "atexit_sleep_ms=0",
+	}
+}
+
+func (s *Server) serve(in io.Reader, out io.Writer) {
+	c := &stdioConnection{out: out, left: make(chan struct{})}
+	defer close(c.left)
+	if s.options.Banner != "" {
+		fmt.Fprintln(out, s.options.Banner)
+	}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var m message
+		if json.Unmarshal(line, &m) != nil {
+			continue
+		}
+		if m.ID == nil {
+			s.handle(c, m)
+		} else {
+			go s.handle(c, m)
+		}
+	}
+}
+
+type stdioConnection struct {
+	mu   sync.Mutex
+	out  io.Writer
+	left chan struct{}
+}
+
+func (c *stdioConnection) send(message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintln(c.out, message)
+}
+
+func (c *stdioConnection) cut(half string) {
+	c.mu.Lock()
+	fmt.Fprint(c.out, half)
+	os.Exit(1)
+}
+
+func (c *stdioConnection) gone() <-chan struct{} { return c.left }
+
+func (c *stdioConnection) flood(bytes int) {
+	line := strings.Repeat("e", 99) + "\n"
+	for written := 0; written < bytes; written += len(line) {
+		_, _ = io.WriteString(os.Stderr, line)
+	}
+}
+
+func (c *stdioConnection) status(int, string) {}
