@@ -160,15 +160,16 @@ func TestAListThatDoesNotEndIsRefused(t *testing.T) {
 
 func TestAnswersThatBreakTheProtocolFailOneCallWithTheReason(t *testing.T) {
 	for name, c := range map[string]struct{ tool, arguments, problem string }{
-		"an unknown content type":      {"raw-result", `{"result":{"content":[{"type":"hologram"}]}}`, "hologram"},
-		"content of another type":      {"raw-result", `{"result":{"content":"text"}}`, "content"},
-		"a result that is no object":   {"raw-result", `{"result":7}`, ""},
-		"a null result":                {"raw-result", `{"result":null}`, ""},
-		"neither result nor error":     {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID}"}`, ""},
-		"JSON that is cut off":         {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{\"content\""}`, "not a JSON-RPC message"},
-		"an error code in quotes":      {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":{\"code\":\"E1\",\"message\":\"m\"}}"}`, "not a JSON-RPC message"},
-		"an error that is no object":   {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":\"bad\"}"}`, "not a JSON-RPC message"},
-		"a JSON-RPC error with code 0": {"error", `{"code":0}`, "code 0"},
+		"an unknown content type":       {"raw-result", `{"result":{"content":[{"type":"hologram"}]}}`, "hologram"},
+		"content of another type":       {"raw-result", `{"result":{"content":"text"}}`, "content"},
+		"a result that is no object":    {"raw-result", `{"result":7}`, ""},
+		"an input request that is null": {"raw-result", `{"result":{"resultType":"input_required","inputRequests":{"a":null}}}`, ""},
+		"a null result":                 {"raw-result", `{"result":null}`, ""},
+		"neither result nor error":      {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID}"}`, ""},
+		"JSON that is cut off":          {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{\"content\""}`, "not a JSON-RPC message"},
+		"an error code in quotes":       {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":{\"code\":\"E1\",\"message\":\"m\"}}"}`, "not a JSON-RPC message"},
+		"an error that is no object":    {"raw-message", `{"message":"{\"jsonrpc\":\"2.0\",\"id\":$ID,\"error\":\"bad\"}"}`, "not a JSON-RPC message"},
+		"a JSON-RPC error with code 0":  {"error", `{"code":0}`, "code 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {

@@ -125,8 +125,8 @@ func TestCallsToAServerWithSessionsDoNotShareAConnection(t *testing.T) {
 		assert.LessOrEqual(t, server.Stats().Handshakes, 11, "one is ready for the next call")
 	})
 	t.Run("at once", func(t *testing.T) {
-		sessions := newSessionLog(t, rude.Options{Legacy: true})
-		p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: sessions.url}})
+		server, transport := rudeHTTP(t, rude.Options{Legacy: true})
+		p := publish(t, handler.Server{Name: "rude", Transport: transport})
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
@@ -135,8 +135,8 @@ func TestCallsToAServerWithSessionsDoNotShareAConnection(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Len(t, sessions.calls, 50)
-		for session, calls := range sessions.calls {
+		assert.Len(t, server.Stats().Sessions, 50)
+		for session, calls := range server.Stats().Sessions {
 			assert.Equal(t, 1, calls, "session %s", session)
 		}
 	})
@@ -149,31 +149,6 @@ func TestCallsToAServerWithSessionsDoNotShareAConnection(t *testing.T) {
 		}
 		assert.Equal(t, 1, server.Stats().Handshakes)
 	})
-}
-
-// sessionLog counts the tool calls of each session.
-type sessionLog struct {
-	url   string
-	mu    sync.Mutex
-	calls map[string]int
-}
-
-func newSessionLog(t *testing.T, options rude.Options) *sessionLog {
-	log := &sessionLog{calls: map[string]int{}}
-	server := rude.New(options)
-	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(strings.NewReader(string(body)))
-		if strings.Contains(string(body), `"tools/call"`) {
-			log.mu.Lock()
-			log.calls[r.Header.Get("Mcp-Session-Id")]++
-			log.mu.Unlock()
-		}
-		server.ServeHTTP(w, r)
-	}))
-	t.Cleanup(listener.Close)
-	log.url = listener.URL
-	return log
 }
 
 func TestTheNextConnectionToAServerWithSessionsIsReadyBeforeItIsNeeded(t *testing.T) {

@@ -172,16 +172,28 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (_
 	ctx, cancel := context.WithCancel(withExchange(ctx, ex))
 	defer cancel()
 	defer ex.close()
-	if method == "tools/call" {
+	result, err = s.understand(func() (mcp.Result, error) {
+		if method != "tools/call" {
+			return s.send(ctx, method, s.request(wire))
+		}
 		// Only CallTool knows how to put params into Mcp-Param-* headers (SEP-2243).
 		var name string
 		_ = json.Unmarshal(params["name"], &name)
-		result, err = s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
-	} else {
-		result, err = s.send(ctx, method, s.request(wire))
-	}
+		return s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
+	})
 	raw, err := outcome(ctx, ex, err)
 	return raw, result, err
+}
+
+// understand sends a request through the SDK, which panics over some answers
+// (v1.8.0: a null among inputRequests).
+func (s *session) understand(send func() (mcp.Result, error)) (result mcp.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = nil, fmt.Errorf("it cannot be decoded: %v", p)
+		}
+	}()
+	return send()
 }
 
 // wire completes the params with the _meta that every request of a sessionless

@@ -65,7 +65,8 @@ func Workflows() []Workflow {
 		{"CancelWaitCompleted", cancelOpen(workflow.NexusOperationCancellationTypeWaitCompleted)},
 		{"CancelTryCancel", cancelOpen(workflow.NexusOperationCancellationTypeTryCancel)},
 		{"CancelAbandon", cancelOpen(workflow.NexusOperationCancellationTypeAbandon)},
-		{"CancelBeforeSent", cancelBeforeSent},
+		{"CancelBeforeScheduled", cancelBeforeScheduled},
+		{"CancelAsScheduled", cancelAsScheduled},
 		{"CancelJoinedListTools", cancelJoinedListTools},
 	}
 }
@@ -269,12 +270,9 @@ func cancelOpen(cancellation workflow.NexusOperationCancellationType) func(workf
 	}
 }
 
-// cancelBeforeSent cancels a call in the workflow task that made it.
-func cancelBeforeSent(ctx workflow.Context) error {
-	client := newClient(caller.Options{
-		Limit:     caller.NewLimit(1),
-		Operation: caller.OperationOptions{CancellationType: workflow.NexusOperationCancellationTypeTryCancel},
-	})
+// cancelBeforeScheduled cancels a call in the same breath.
+func cancelBeforeScheduled(ctx workflow.Context) error {
+	client := newClient(caller.Options{Limit: caller.NewLimit(1)})
 	scope, cancel := workflow.WithCancel(ctx)
 	slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
 	cancel()
@@ -283,6 +281,29 @@ func cancelBeforeSent(ctx workflow.Context) error {
 	}
 	_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho})
 	return err
+}
+
+// cancelAsScheduled cancels a call whose command is in the same workflow task,
+// but not yet on its way, and then makes one whose events must not be taken for
+// the first one's.
+func cancelAsScheduled(ctx workflow.Context) error {
+	client := newClient(caller.Options{Operation: caller.OperationOptions{
+		CancellationType: workflow.NexusOperationCancellationTypeTryCancel,
+	}})
+	scope, cancel := workflow.WithCancel(ctx)
+	slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
+	workflow.Go(ctx, func(workflow.Context) { cancel() })
+	if _, err := slow.Get(ctx); !temporal.IsCanceledError(err) {
+		return fmt.Errorf("want a CanceledError, got %w", err)
+	}
+	result, err := client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho, Arguments: map[string]any{"n": 2}})
+	if err != nil {
+		return err
+	}
+	if echoed, _ := result.StructuredContent.(map[string]any); echoed["n"] != 2.0 {
+		return fmt.Errorf("got the answer to another call: %v", result.StructuredContent)
+	}
+	return nil
 }
 
 // cancelJoinedListTools cancels a call that another has joined, while it waits

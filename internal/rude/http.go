@@ -34,6 +34,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = json.Unmarshal(m.Params, &p)
 		c.events = c.events || p.Name == "noise"
+		if session := r.Header.Get("Mcp-Session-Id"); session != "" {
+			s.count(func() { s.stats.Sessions[session]++ })
+		}
 	}
 	if s.options.Legacy && m.Method == "initialize" {
 		s.mu.Lock()

@@ -8,6 +8,7 @@ package rude
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +54,8 @@ type Stats struct {
 	Handshakes int `json:"handshakes"`
 	// Calls are the tool calls that began, by tool.
 	Calls map[string]int `json:"calls"`
+	// Sessions are the tool calls of each session (legacy HTTP).
+	Sessions map[string]int `json:"sessions,omitempty"`
 	// Cancelled are the requests that were cancelled on the wire.
 	Cancelled int `json:"cancelled"`
 	// Meta is the _meta of the last tool call.
@@ -73,7 +76,7 @@ type Server struct {
 
 // New returns a server.
 func New(options Options) *Server {
-	return &Server{options: options, stats: Stats{Calls: map[string]int{}}, cancelled: map[string]chan struct{}{}}
+	return &Server{options: options, stats: Stats{Calls: map[string]int{}, Sessions: map[string]int{}}, cancelled: map[string]chan struct{}{}}
 }
 
 // Stats returns what the server saw until now.
@@ -81,10 +84,8 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.stats
-	out.Calls = make(map[string]int, len(s.stats.Calls))
-	for tool, n := range s.stats.Calls {
-		out.Calls[tool] = n
-	}
+	out.Calls = maps.Clone(s.stats.Calls)
+	out.Sessions = maps.Clone(s.stats.Sessions)
 	return out
 }
 

@@ -1,0 +1,152 @@
+package caller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+)
+
+// DefaultLimit is how many Nexus operations a Temporal server lets one workflow
+// have open by default (component.nexusoperations.limit.operation.concurrency).
+const DefaultLimit = 30
+
+// Limit is how many Nexus operations the clients that share it may have open at
+// the same time in one workflow run. Calls beyond it wait, in the order in which
+// they were made.
+//
+// A workflow that schedules one operation more than the server allows fails its
+// workflow task, and every retry of it: it hangs until someone changes the
+// server or the code. So give all clients of a workflow one Limit, and a lower
+// one if the workflow also opens Nexus operations in other ways. A child
+// workflow has the server's whole allowance for itself. The zero value is a
+// limit of [DefaultLimit].
+//
+// A call waits until an operation has ended. When its context is cancelled
+// before, it returns a CanceledError and nothing is scheduled. All coroutines of
+// the workflow may use a Limit; another run must not.
+type Limit struct {
+	max int // 0 is DefaultLimit, see places
+	run run
+
+	open    int // calls that have a place
+	waiting []*turn
+	// watches has one entry for each cancellation scope with a waiting turn.
+	// It is never ranged over.
+	watches map[workflow.Channel]*watch
+}
+
+// turn is a call on its way to a place under a limit.
+type turn struct {
+	ctx  workflow.Context
+	name string // of the coroutine, for stack traces
+	// run returns when the call's operation has ended.
+	run func(workflow.Context)
+	// drop ends a call that was cancelled while it waited.
+	drop func(error)
+}
+
+// watch is the coroutine that notices that a cancellation scope is cancelled.
+// The calls of a fan-out usually share one scope, and 1,000 coroutines would
+// cost each workflow task 1,000 turns of the SDK's scheduler.
+type watch struct {
+	waiting int
+	idle    workflow.Settable // set when no call of the scope waits any more
+}
+
+// NewLimit returns a limit of max open operations. Zero means [DefaultLimit]; a
+// negative max makes every call under the limit fail.
+func NewLimit(max int) *Limit { return &Limit{max: max} }
+
+func (l *Limit) validate() error {
+	if l.max < 0 {
+		return fmt.Errorf("a Limit of %d open operations lets nothing through, want at least 1, or 0 for %d", l.max, DefaultLimit)
+	}
+	return nil
+}
+
+func (l *Limit) places() int { return cmp.Or(l.max, DefaultLimit) }
+
+// admit gives the turn a place, now or when those before it have had theirs. It
+// does not block.
+func (l *Limit) admit(t *turn) {
+	if l.open < l.places() && len(l.waiting) == 0 {
+		l.start(t)
+		return
+	}
+	l.watch(t.ctx)
+	l.waiting = append(l.waiting, t)
+}
+
+// start runs the turn in a coroutine, with its own context. The SDK runs new
+// coroutines in the order in which they are made, so that turns start in the
+// order in which they were admitted. And what the current coroutine cancels
+// before it next blocks is never scheduled.
+func (l *Limit) start(t *turn) {
+	l.open++
+	workflow.GoNamed(t.ctx, t.name, func(ctx workflow.Context) {
+		t.run(ctx)
+		l.leave()
+	})
+}
+
+// leave gives the place of an operation that has ended to who waited longest.
+//
+// The SDK shows the end of an operation to the workflow only once the server
+// has closed it, so the command that takes the place over, even one of the same
+// workflow task, meets a server that no longer counts the old one.
+func (l *Limit) leave() {
+	l.open--
+	if len(l.waiting) > 0 {
+		t := l.waiting[0]
+		l.waiting[0] = nil
+		l.waiting = l.waiting[1:]
+		l.unwatch(t.ctx)
+		l.start(t)
+	}
+}
+
+// watch makes sure that the cancellation of ctx is noticed while a turn waits.
+func (l *Limit) watch(ctx workflow.Context) {
+	scope := ctx.Done()
+	if w := l.watches[scope]; w != nil {
+		w.waiting++
+		return
+	}
+	idle, settable := workflow.NewFuture(ctx)
+	if l.watches == nil {
+		l.watches = make(map[workflow.Channel]*watch)
+	}
+	l.watches[scope] = &watch{waiting: 1, idle: settable}
+	workflow.GoNamed(ctx, "calls waiting for their turn", func(ctx workflow.Context) {
+		workflow.NewSelector(ctx).
+			AddFuture(idle, func(workflow.Future) {}).
+			AddReceive(scope, func(workflow.ReceiveChannel, bool) {}).
+			Select(ctx)
+		if !idle.IsReady() {
+			l.cancel(scope, ctx.Err())
+		}
+	})
+}
+
+// unwatch is told of each turn that waits no longer.
+func (l *Limit) unwatch(ctx workflow.Context) {
+	w := l.watches[ctx.Done()]
+	if w.waiting--; w.waiting == 0 {
+		delete(l.watches, ctx.Done())
+		w.idle.SetValue(nil)
+	}
+}
+
+// cancel drops the waiting turns of a cancelled scope.
+func (l *Limit) cancel(scope workflow.Channel, err error) {
+	delete(l.watches, scope)
+	l.waiting = slices.DeleteFunc(l.waiting, func(t *turn) bool {
+		if t.ctx.Done() != scope {
+			return false
+		}
+		t.drop(err)
+		return true
+	})
+}

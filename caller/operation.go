@@ -1,0 +1,82 @@
+package caller
+
+import (
+	"encoding/json"
+
+	"go.temporal.io/sdk/workflow"
+)
+
+// execute sends r as soon as the limit allows and returns the future of its raw
+// result.
+func (c *Client) execute(ctx workflow.Context, r request) workflow.Future {
+	result, settable := workflow.NewFuture(ctx)
+	c.shared.limit.admit(&turn{
+		ctx:  ctx,
+		name: r.operation,
+		run:  func(ctx workflow.Context) { c.run(ctx, r, settable) },
+		drop: settable.SetError,
+	})
+	return result
+}
+
+// run sends r and returns once the operation has ended on the server. It sets
+// the result by then, or earlier when the call is cancelled and does not wait
+// for the operation's end.
+func (c *Client) run(ctx workflow.Context, r request, result workflow.Settable) {
+	if ctx.Err() != nil {
+		result.SetError(ctx.Err())
+		return
+	}
+	options := c.operation
+	options.Summary = r.summary
+	waits, requests := true, true // on cancellation
+	switch options.CancellationType {
+	case workflow.NexusOperationCancellationTypeTryCancel:
+		waits = false
+		options.CancellationType = workflow.NexusOperationCancellationTypeWaitCompleted
+	case workflow.NexusOperationCancellationTypeAbandon:
+		waits, requests = false, false
+	}
+
+	// The operation's context is not the call's, and what the cancellation type
+	// promises is done here, because the SDK's own way has two faults. With
+	// TryCancel and Abandon its future is ready while the operation is open on the
+	// server, where it still counts. And an operation that is cancelled in the
+	// workflow task that scheduled it stays in the queue in which SDK v1.50.0 looks
+	// up what a NexusOperationScheduled event is about (commandsHelper.
+	// requestCancelNexusOperation): from then on, each operation of the workflow
+	// gets the events of the next, and the last one hangs.
+	operationCtx, cancel := workflow.NewDisconnectedContext(ctx)
+	operation := c.nexus.ExecuteOperation(operationCtx, r.operation, r.input, options)
+	workflow.NewSelector(ctx).
+		AddFuture(operation, func(workflow.Future) {}).
+		AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {}).
+		Select(ctx)
+
+	if !operation.IsReady() {
+		if !waits {
+			result.SetError(ctx.Err())
+		}
+		if requests {
+			// Once it has started it has surely been scheduled. Nothing is lost by
+			// waiting: the server, too, holds a request back until then.
+			_ = operation.GetNexusOperationExecution().Get(ctx, nil)
+			cancel()
+		}
+		if !waits {
+			_ = operation.Get(ctx, nil) // nobody wants to know
+			return
+		}
+	}
+	// First without a value: an error then is the operation's, not one of reading it.
+	if err := operation.Get(ctx, nil); err != nil {
+		result.SetError(err)
+		return
+	}
+	var raw json.RawMessage
+	if err := operation.Get(ctx, &raw); err != nil {
+		result.SetError(undecodable(r, err))
+		return
+	}
+	result.SetValue(raw)
+}

@@ -1,0 +1,101 @@
+package caller
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"go.temporal.io/sdk/workflow"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// request is one call as it will be sent, however long it waits for its turn.
+type request struct {
+	service   string
+	operation string
+	summary   string // the tool, prompt or URI, "" when the operation has none
+	input     json.RawMessage
+}
+
+// String names the request in errors.
+func (r request) String() string {
+	what := r.operation
+	if r.summary != "" {
+		what += fmt.Sprintf(" %q", r.summary)
+	}
+	return fmt.Sprintf("%s on service %q", what, r.service)
+}
+
+// send makes a request of params and hands it to carry, which returns the
+// future of its raw result. What can be known to be wrong is refused here,
+// before anything reaches the workflow's state or history.
+func send[P any, Params interface {
+	*P
+	mcp.Params
+}, Result any](
+	ctx workflow.Context, c *Client, operation nexus.OperationReference[Params, Result], params Params,
+	carry func(workflow.Context, request) workflow.Future,
+) *Future[Result] {
+	var copied P
+	if params != nil {
+		copied = *params
+	}
+	r := request{service: c.service, operation: operation.Name(), summary: summary(Params(&copied))}
+	if err := c.admissible(ctx); err != nil {
+		return failed[Result](ctx, r, badRequest(r, err))
+	}
+	if err := ctx.Err(); err != nil {
+		return failed[Result](ctx, r, err)
+	}
+	input, err := c.encode(Params(&copied))
+	if err != nil {
+		return failed[Result](ctx, r, badRequest(r, err))
+	}
+	r.input = input
+	return &Future[Result]{request: r, raw: carry(ctx, r)}
+}
+
+// admissible reports why c may not be used, at all or here.
+func (c *Client) admissible(ctx workflow.Context) error {
+	if c.err != nil {
+		return c.err
+	}
+	if workflow.IsReadOnly(ctx) {
+		return fmt.Errorf("a query handler, an update validator or a side effect cannot call an MCP server")
+	}
+	if err := c.shared.run.claim(ctx, "Client"); err != nil {
+		return err
+	}
+	return c.shared.limit.run.claim(ctx, "Limit")
+}
+
+// encode returns params, which the caller owns no longer, as the operation's
+// input. It is JSON now, not when the operation is scheduled, because what the
+// arguments point to is still the workflow's and may have changed by then.
+func (c *Client) encode(params mcp.Params) (json.RawMessage, error) {
+	meta := params.GetMeta()
+	if _, ok := meta[mcpnexus.MetaKeyOptions]; ok {
+		return nil, fmt.Errorf("_meta has the key %q, which belongs to the request options: set them with Client.With or Options.Request", mcpnexus.MetaKeyOptions)
+	}
+	if c.request != nil {
+		if meta = maps.Clone(meta); meta == nil {
+			meta = make(map[string]any, 1)
+		}
+		meta[mcpnexus.MetaKeyOptions] = c.request
+		params.SetMeta(meta)
+	}
+	input, err := json.Marshal(params)
+	if err != nil {
+		return nil, fmt.Errorf("params cannot be encoded as JSON: %w", err)
+	}
+	return input, nil
+}
+
+// badRequest is the error that the handler would answer, so that workflow code
+// need not care which side noticed.
+func badRequest(r request, err error) error {
+	return nexus.NewHandlerErrorf(nexus.HandlerErrorTypeBadRequest, "%s: %w", r, err)
+}

@@ -1,0 +1,162 @@
+// Command quickstart shows the whole path on one machine: it starts a Temporal
+// server with two namespaces, publishes two MCP servers from one of them, calls
+// them from a workflow in the other, and prints what happened.
+//
+//	go run ./examples/quickstart
+//	go run ./examples/quickstart --ui
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/nexusmcp/nexusmcp/endpoints"
+	"github.com/nexusmcp/nexusmcp/examples/devserver"
+	"github.com/nexusmcp/nexusmcp/handler"
+)
+
+const (
+	// The platform team's side.
+	platformNamespace = "platform"
+	mcpTaskQueue      = "mcp"
+	endpointName      = "mcp"
+	// The workflow authors' side.
+	appNamespace = "app"
+	appTaskQueue = "app"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		if ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, arguments []string, out io.Writer) error {
+	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags.SetOutput(out)
+	ui := flags.Bool("ui", false, "keep running afterwards, with the Temporal Web UI, until Ctrl-C")
+	uiPort := flags.Int("ui-port", 8233, "port of the Web UI with --ui")
+	port := flags.Int("port", 0, "port of the Temporal server; 0 means a free one")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	options := devserver.Options{Namespaces: []string{platformNamespace, appNamespace}, Port: *port}
+	if *ui {
+		options.UIPort = *uiPort
+	}
+	temporal, err := devserver.Start(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer temporal.Stop()
+	fmt.Fprintf(out, "Temporal server    %s, in memory, namespaces %q and %q\n", temporal.HostPort(), platformNamespace, appNamespace)
+
+	// The platform team: a worker that holds the MCP servers, and an endpoint.
+	weather, err := listen(newWeatherServer())
+	if err != nil {
+		return err
+	}
+	defer weather.Close()
+	platform, err := dial(ctx, temporal, platformNamespace)
+	if err != nil {
+		return err
+	}
+	defer platform.Close()
+	publisher, err := newPublisher(platform, "http://"+weather.Addr().String())
+	if err != nil {
+		return err
+	}
+	if err := publisher.Start(); err != nil {
+		return err
+	}
+	defer publisher.Stop()
+	applied, err := endpoints.Apply(ctx, platform.OperatorService(), endpoint(), endpoints.Options{})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Nexus endpoint     %s\n", applied)
+	fmt.Fprintf(out, "Published          weather   streamable HTTP at http://%s\n                   library   in the worker's own process\n\n", weather.Addr())
+
+	// A workflow author in another namespace: knows the endpoint and two names.
+	app, err := dial(ctx, temporal, appNamespace)
+	if err != nil {
+		return err
+	}
+	defer app.Close()
+	caller := worker.New(app, appTaskQueue, worker.Options{})
+	caller.RegisterWorkflow(PlanTrip)
+	if err := caller.Start(); err != nil {
+		return err
+	}
+	defer caller.Stop()
+	started, err := app.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "plan-trip", TaskQueue: appTaskQueue, WorkflowExecutionTimeout: time.Minute}, PlanTrip, "Oslo")
+	if err != nil {
+		return err
+	}
+	var steps []Step
+	if err := started.Get(ctx, &steps); err != nil {
+		return fmt.Errorf("workflow %s: %w", started.GetID(), err)
+	}
+	if err := report(ctx, out, app, started, steps); err != nil {
+		return err
+	}
+	if *ui {
+		fmt.Fprintf(out, "\nWeb UI             %s/namespaces/%s/workflows/%s\nCtrl-C ends it.\n", temporal.UIURL(), appNamespace, started.GetID())
+		<-ctx.Done()
+		fmt.Fprintln(out, "Stopped.")
+	}
+	return nil
+}
+
+// newPublisher returns the worker that publishes both servers.
+func newPublisher(c client.Client, weatherURL string) (worker.Worker, error) {
+	plugin, err := handler.NewPlugin(handler.Options{
+		Servers: []handler.Server{
+			{Name: "weather", Transport: handler.HTTP{Endpoint: weatherURL}},
+			{Name: "library", Transport: handler.InProcess{Server: newLibraryServer()}},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return worker.New(c, mcpTaskQueue, worker.Options{Plugins: []worker.Plugin{plugin}}), nil
+}
+
+func endpoint() endpoints.Spec {
+	description := "The weather and the library, for everybody's workflows."
+	return endpoints.Spec{
+		Name:            endpointName,
+		Description:     &description,
+		TargetNamespace: platformNamespace,
+		TaskQueue:       mcpTaskQueue,
+	}
+}
+
+func dial(ctx context.Context, temporal *devserver.Server, namespace string) (client.Client, error) {
+	options := temporal.ClientOptions(namespace)
+	// The report tells the story; what the workers log would drown it. An error
+	// that an operation fails with is part of the story.
+	options.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	return client.DialContext(ctx, options)
+}

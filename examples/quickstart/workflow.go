@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/caller"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// A Step is what one call of the workflow came to, for the report.
+type Step struct {
+	Result string
+}
+
+// PlanTrip calls the published servers. Whatever it learns is in its history: a
+// worker that takes it over asks nobody twice.
+func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
+	limit := caller.NewLimit(caller.DefaultLimit)
+	weather := caller.NewClient(endpointName, "weather", caller.Options{Limit: limit})
+	library := caller.NewClient(endpointName, "library", caller.Options{Limit: limit})
+	var steps []Step
+	note := func(format string, args ...any) { steps = append(steps, Step{fmt.Sprintf(format, args...)}) }
+
+	tools, err := weather.ListTools(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	note("%d tools: %s, %s", len(tools.Tools), tools.Tools[0].Name, tools.Tools[1].Name)
+
+	today, err := weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": city}})
+	if err != nil {
+		return nil, err
+	}
+	note("%s", compact(today.StructuredContent))
+
+	pack, err := weather.CallTool(ctx, &mcp.CallToolParams{Name: "pack", Arguments: today.StructuredContent})
+	if err != nil {
+		return nil, err
+	}
+	note("%q", text(pack.Content[0]))
+
+	catalogue, err := library.ReadResource(ctx, &mcp.ReadResourceParams{URI: "library://catalogue"})
+	if err != nil {
+		return nil, err
+	}
+	note("%q", catalogue.Contents[0].Text)
+
+	prompt, err := library.GetPrompt(ctx, &mcp.GetPromptParams{Name: "recommend", Arguments: map[string]string{"mood": "clear"}})
+	if err != nil {
+		return nil, err
+	}
+	note("%q", text(prompt.Messages[0].Content))
+
+	// A tool that fails is a result. The workflow, or the model, decides.
+	failed, err := weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": "Atlantis"}})
+	if err != nil {
+		return nil, err
+	}
+	note("tool error (isError %v): %q", failed.IsError, text(failed.Content[0]))
+
+	// A request that the server refuses is an error, with the server's code.
+	_, err = weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_wether", Arguments: map[string]any{"city": city}})
+	refused, ok := mcpnexus.ErrorFrom(err)
+	if !ok {
+		return nil, fmt.Errorf("a tool that does not exist was called: %w", err)
+	}
+	note("%s %d, retryable %v", refused.Type, refused.Code, !refused.NonRetryable)
+
+	// The tools are known by now: this puts nothing into the history.
+	if _, err := weather.ListTools(ctx, nil); err != nil {
+		return nil, err
+	}
+	return steps, nil
+}
+
+func text(content mcp.Content) string {
+	if text, ok := content.(*mcp.TextContent); ok {
+		return text.Text
+	}
+	return fmt.Sprintf("%T", content)
+}
+
+func compact(value any) string {
+	out, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}

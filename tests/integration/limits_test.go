@@ -1,0 +1,207 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/caller"
+	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+func TestFiveHundredCallsInARowUseOneConnectionAndFiveEventsEach(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	run := p.run(t, func(ctx workflow.Context) error {
+		client := p.client("rude", caller.Options{})
+		for range 500 {
+			if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	assert.Equal(t, 1, server.Stats().Handshakes)
+	assert.Equal(t, 500, server.Stats().Calls["echo"])
+	assert.Equal(t, 4+5*500+1, len(history(t, run)), "start and first task, then 5 events a call, and the end")
+}
+
+func TestFiftyFirstCallsAtOnceOpenOneConnection(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	p.run(t, func(ctx workflow.Context) error {
+		limit := caller.NewLimit(25)
+		return fanOut(ctx, 50, p.client("rude", caller.Options{Limit: limit}), p.client("rude", caller.Options{Limit: limit}))
+	})
+	assert.Equal(t, 1, server.Stats().Handshakes)
+	assert.Equal(t, 50, server.Stats().Calls["echo"])
+}
+
+func TestNoTwoCallsShareAConnectionToAServerWithSessions(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{Legacy: true})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	p.run(t, func(ctx workflow.Context) error {
+		return fanOut(ctx, 60, p.client("rude", caller.Options{}))
+	})
+	assert.Equal(t, 60, server.Stats().Calls["echo"])
+	assert.GreaterOrEqual(t, server.Stats().Handshakes, 60)
+	for session, calls := range server.Stats().Sessions {
+		assert.Equal(t, 1, calls, "session %s", session)
+	}
+}
+
+func TestAFanOutOfFiveHundredOverTwoClientsKeepsToTheServersLimit(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	run := p.run(t, func(ctx workflow.Context) error {
+		limit := caller.NewLimit(caller.DefaultLimit)
+		return fanOut(ctx, 500, p.client("rude", caller.Options{Limit: limit}), p.client("rude", caller.Options{Limit: limit}))
+	})
+	assert.Equal(t, 500, server.Stats().Calls["echo"])
+	open, most := 0, 0
+	for _, event := range history(t, run) {
+		switch event.GetEventType() {
+		case enumspb.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED:
+			open++
+			most = max(most, open)
+		case enumspb.EVENT_TYPE_NEXUS_OPERATION_COMPLETED:
+			open--
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+			t.Errorf("a workflow task failed: %v", event)
+		}
+	}
+	assert.Equal(t, 30, most, "the limit is used")
+}
+
+// fanOut calls a tool n times at once, the clients taking turns.
+func fanOut(ctx workflow.Context, n int, clients ...*caller.Client) error {
+	futures := make([]*caller.Future[*mcp.CallToolResult], n)
+	for i := range futures {
+		futures[i] = clients[i%len(clients)].CallToolAsync(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"i": i}})
+	}
+	for i, future := range futures {
+		result, err := future.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if got := result.StructuredContent.(map[string]any)["i"]; got != float64(i) {
+			return fmt.Errorf("call %d was answered with %v", i, got)
+		}
+	}
+	return nil
+}
+
+func TestTheLargestResultThatTheHandlerAllowsArrives(t *testing.T) {
+	t.Parallel()
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	const around = len(`{"resultType":"complete","content":[{"type":"text","text":""}]}`)
+	for _, size := range []int{1 << 20, handler.DefaultMaxResultBytes - around} {
+		var got int
+		p.run(t, func(ctx workflow.Context) error {
+			result, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": size}})
+			if err != nil {
+				return err
+			}
+			got = len(result.Content[0].(*mcp.TextContent).Text)
+			return nil
+		})
+		assert.Equal(t, size, got)
+	}
+}
+
+func TestALargerResultFailsOnceAndClearly(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	var failure *mcpnexus.Error
+	p.run(t, func(ctx workflow.Context) error {
+		_, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": handler.DefaultMaxResultBytes}})
+		failure, _ = mcpnexus.ErrorFrom(err)
+		return nil
+	})
+	require.NotNil(t, failure)
+	assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, failure.Type)
+	assert.Equal(t, int64(handler.DefaultMaxResultBytes), failure.Limit)
+	assert.Greater(t, failure.Size, failure.Limit)
+	assert.True(t, failure.NonRetryable)
+	assert.Equal(t, 1, server.Stats().Calls["huge"])
+}
+
+func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
+	t.Parallel()
+	_, healthy := rudeHTTP(t, rude.Options{})
+	_, silent := rudeHTTP(t, rude.Options{})
+	for name, dead := range map[string]handler.Transport{
+		"it refuses connections":               handler.HTTP{Endpoint: "http://127.0.0.1:1/mcp"},
+		"it accepts requests and says nothing": silent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, handler.Server{Name: "dead", Transport: dead}, handler.Server{Name: "healthy", Transport: healthy})
+			deadline := time.Now().Add(time.Minute)
+
+			// A hundred calls fail, spread over the minute.
+			failing := p.start(t, func(ctx workflow.Context) error {
+				client := p.client("dead", caller.Options{})
+				for range 20 {
+					futures := make([]*caller.Future[*mcp.CallToolResult], 5)
+					for i := range futures {
+						futures[i] = client.CallToolAsync(ctx, &mcp.CallToolParams{Name: "silent"})
+					}
+					for _, future := range futures {
+						_, err := future.Get(ctx)
+						if e, ok := mcpnexus.ErrorFrom(err); !ok || e.NonRetryable {
+							return fmt.Errorf("a call of the dead server ended with: %w", err)
+						}
+					}
+					if err := workflow.Sleep(ctx, time.Second); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			var slowest time.Duration
+			calls := 0
+			for time.Now().Before(deadline) {
+				p.run(t, func(ctx workflow.Context) error {
+					client := p.client("healthy", caller.Options{})
+					for range 20 {
+						began := workflow.Now(ctx)
+						if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
+							return err
+						}
+						slowest = max(slowest, workflow.Now(ctx).Sub(began))
+						calls++
+					}
+					return nil
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+			defer cancel()
+			require.NoError(t, failing.Get(ctx, nil))
+			t.Logf("%d calls of the healthy server, the slowest took %v", calls, slowest)
+			// A circuit breaker would hold them up for a minute, a full worker for the
+			// eight seconds of a Nexus handler.
+			assert.Less(t, slowest, 5*time.Second)
+			for _, event := range history(t, failing) {
+				assert.NotEqual(t, enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, event.GetEventType())
+			}
+			assert.False(t, strings.Contains(fmt.Sprint(history(t, failing)), "circuit breaker"))
+		})
+	}
+}

@@ -1,0 +1,182 @@
+// Package integration tests the whole path over a real Temporal server: a
+// workflow in one namespace calls MCP servers that a worker in another
+// publishes, under the server's default limits.
+package integration
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/caller"
+	"github.com/nexusmcp/nexusmcp/endpoints"
+	"github.com/nexusmcp/nexusmcp/examples/devserver"
+	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
+)
+
+// Namespaces of the two sides.
+const (
+	platformNamespace = "platform"
+	appNamespace      = "app"
+)
+
+// One server for the whole package; each test has its own endpoint and task
+// queues.
+var (
+	temporalServer *devserver.Server
+	platformClient client.Client
+	appClient      client.Client
+)
+
+func TestMain(m *testing.M) {
+	rude.MainIfAsked()
+	flag.Parse()
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+		return 1
+	}
+	var err error
+	temporalServer, err = devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}})
+	if err != nil {
+		return fail(err)
+	}
+	defer temporalServer.Stop()
+	if platformClient, err = dial(ctx, platformNamespace); err != nil {
+		return fail(err)
+	}
+	defer platformClient.Close()
+	if appClient, err = dial(ctx, appNamespace); err != nil {
+		return fail(err)
+	}
+	defer appClient.Close()
+	return m.Run()
+}
+
+func dial(ctx context.Context, namespace string) (client.Client, error) {
+	options := temporalServer.ClientOptions(namespace)
+	level := slog.LevelError + 4 // failing operations are what the tests are about
+	if testing.Verbose() {
+		level = slog.LevelWarn
+	}
+	options.Logger = log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+	return client.DialContext(ctx, options)
+}
+
+var unique atomic.Int64
+
+// path is one test's way from a workflow to its published servers.
+type path struct {
+	endpoint  string
+	appQueue  string
+	publisher worker.Worker
+}
+
+// publish starts a worker that publishes the servers, an endpoint to it, and a
+// worker for the test's workflows.
+func publish(t *testing.T, servers ...handler.Server) *path {
+	t.Helper()
+	return publishWith(t, handler.Options{Servers: servers})
+}
+
+func publishWith(t *testing.T, options handler.Options) *path {
+	t.Helper()
+	n := unique.Add(1)
+	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
+	queue := fmt.Sprintf("mcp-%d", n)
+
+	plugin, err := handler.NewPlugin(options)
+	require.NoError(t, err)
+	p.publisher = worker.New(platformClient, queue, worker.Options{Plugins: []worker.Plugin{plugin}})
+	require.NoError(t, p.publisher.Start())
+	t.Cleanup(p.publisher.Stop)
+
+	_, err = endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: queue}, endpoints.Options{})
+	require.NoError(t, err)
+
+	app := worker.New(appClient, p.appQueue, worker.Options{})
+	app.RegisterWorkflowWithOptions(runBody, workflow.RegisterOptions{Name: "test"})
+	require.NoError(t, app.Start())
+	t.Cleanup(app.Stop)
+	return p
+}
+
+// client returns a caller's client, for use in a workflow body.
+func (p *path) client(service string, options caller.Options) *caller.Client {
+	return caller.NewClient(p.endpoint, service, options)
+}
+
+// bodies are the workflow functions of running tests, by workflow ID.
+var bodies sync.Map
+
+func runBody(ctx workflow.Context) error {
+	body, ok := bodies.Load(workflow.GetInfo(ctx).WorkflowExecution.ID)
+	if !ok {
+		return fmt.Errorf("the test has ended")
+	}
+	return body.(func(workflow.Context) error)(ctx)
+}
+
+// start runs body as a workflow in the callers' namespace.
+func (p *path) start(t *testing.T, body func(ctx workflow.Context) error) client.WorkflowRun {
+	t.Helper()
+	id := fmt.Sprintf("test-%d", unique.Add(1))
+	bodies.Store(id, body)
+	t.Cleanup(func() { bodies.Delete(id) })
+	run, err := appClient.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: p.appQueue, WorkflowExecutionTimeout: 5 * time.Minute}, "test")
+	require.NoError(t, err)
+	return run
+}
+
+// run runs body as a workflow and waits for its end. What body captures may be
+// read afterwards.
+func (p *path) run(t *testing.T, body func(ctx workflow.Context) error) client.WorkflowRun {
+	t.Helper()
+	var mu sync.Mutex // what the workflow wrote is seen here
+	run := p.start(t, func(ctx workflow.Context) error {
+		err := body(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		return err
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	err := run.Get(ctx, nil)
+	mu.Lock()
+	defer mu.Unlock()
+	require.NoError(t, err)
+	return run
+}
+
+// history returns the events of a workflow.
+func history(t *testing.T, run client.WorkflowRun) []*historypb.HistoryEvent {
+	t.Helper()
+	var events []*historypb.HistoryEvent
+	iterator := appClient.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for iterator.HasNext() {
+		event, err := iterator.Next()
+		require.NoError(t, err)
+		events = append(events, event)
+	}
+	return events
+}
