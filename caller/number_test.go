@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 servers of older protocol versions still send what is deprecated
+
 package caller
 
 import (

@@ -7,6 +7,9 @@ replace (
 	github.com/nexusmcp/nexusmcp/examples => ../examples
 )
 
+// Not Go: what npm installs for the tests.
+ignore ./npm/node_modules
+
 require (
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/nexusmcp/nexusmcp v0.0.0-00010101000000-000000000000

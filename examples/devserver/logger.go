@@ -49,7 +49,7 @@ func (l *serverLogger) Panic(message string, tags ...tag.Tag) {
 
 func (l *serverLogger) Fatal(message string, tags ...tag.Tag) {
 	l.log(slog.LevelError, message, tags)
-	err := fmt.Errorf("Temporal server: %s", message)
+	err := fmt.Errorf("the Temporal server: %s", message)
 	for _, t := range tags {
 		err = fmt.Errorf("%w, %s: %v", err, t.Key(), t.Value())
 	}

@@ -104,7 +104,7 @@ func (w *webUI) stop(ctx context.Context) error {
 		_ = w.http.Close()
 	}
 	if err := <-w.served; err != http.ErrServerClosed {
-		return fmt.Errorf("Web UI on %s: %w", w.url, err)
+		return fmt.Errorf("the Web UI on %s: %w", w.url, err)
 	}
 	return nil
 }

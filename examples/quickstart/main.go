@@ -40,16 +40,21 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		if ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs the program and returns its exit code. What went wrong is one
+// line.
+func execute(ctx context.Context, arguments []string, out, errOut io.Writer) int {
+	err := run(ctx, arguments, out)
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case ctx.Err() != nil:
+		err = errors.New("interrupted")
 	}
+	fmt.Fprintln(errOut, "quickstart:", err)
+	return 1
 }
 
 func run(ctx context.Context, arguments []string, out io.Writer) error {
@@ -131,20 +136,18 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 
 // newPublisher returns the worker that publishes both servers.
 func newPublisher(c client.Client, weatherURL string) (worker.Worker, error) {
-	plugin, err := handler.NewPlugin(handler.Options{
-		Servers: []handler.Server{
-			{Name: "weather", Transport: handler.HTTP{Endpoint: weatherURL}},
-			{Name: "library", Transport: handler.InProcess{Server: newLibraryServer()}},
-		},
-	})
+	plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{
+		{Name: "weather", Transport: handler.HTTP{Endpoint: weatherURL}},
+		{Name: "library", Transport: handler.InProcess{Server: newLibraryServer()}},
+	}})
 	if err != nil {
 		return nil, err
 	}
-	return worker.New(c, mcpTaskQueue, worker.Options{Plugins: []worker.Plugin{plugin}}), nil
+	return worker.New(c, "mcp", worker.Options{Plugins: []worker.Plugin{plugin}}), nil
 }
 
 func endpoint() endpoints.Spec {
-	description := "The weather and the library, for everybody's workflows."
+	description := "The weather and the library, for all workflows."
 	return endpoints.Spec{
 		Name:            endpointName,
 		Description:     &description,

@@ -19,11 +19,12 @@ type Step struct {
 // PlanTrip calls the published servers. Whatever it learns is in its history: a
 // worker that takes it over asks nobody twice.
 func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
-	limit := caller.NewLimit(caller.DefaultLimit)
-	weather := caller.NewClient(endpointName, "weather", caller.Options{Limit: limit})
-	library := caller.NewClient(endpointName, "library", caller.Options{Limit: limit})
 	var steps []Step
 	note := func(format string, args ...any) { steps = append(steps, Step{fmt.Sprintf(format, args...)}) }
+
+	limit := caller.NewLimit(caller.DefaultLimit) // shared by all clients of the workflow
+	weather := caller.NewClient("mcp", "weather", caller.Options{Limit: limit})
+	library := caller.NewClient("mcp", "library", caller.Options{Limit: limit})
 
 	tools, err := weather.ListTools(ctx, nil)
 	if err != nil {

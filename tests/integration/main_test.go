@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,7 @@ var (
 
 func TestMain(m *testing.M) {
 	rude.MainIfAsked()
+	almanacMainIfAsked()
 	flag.Parse()
 	os.Exit(runTests(m))
 }
@@ -101,17 +103,24 @@ func publish(t *testing.T, servers ...handler.Server) *path {
 
 func publishWith(t *testing.T, options handler.Options) *path {
 	t.Helper()
+	plugin, err := handler.NewPlugin(options)
+	require.NoError(t, err)
+	return publishOn(t, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.NexusServiceRegistry) {})
+}
+
+// publishOn publishes what register registers on the worker.
+func publishOn(t *testing.T, options worker.Options, register func(worker.NexusServiceRegistry)) *path {
+	t.Helper()
 	n := unique.Add(1)
 	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
 	queue := fmt.Sprintf("mcp-%d", n)
 
-	plugin, err := handler.NewPlugin(options)
-	require.NoError(t, err)
-	p.publisher = worker.New(platformClient, queue, worker.Options{Plugins: []worker.Plugin{plugin}})
+	p.publisher = worker.New(platformClient, queue, options)
+	register(p.publisher)
 	require.NoError(t, p.publisher.Start())
 	t.Cleanup(p.publisher.Stop)
 
-	_, err = endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: queue}, endpoints.Options{})
+	_, err := endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: queue}, endpoints.Options{})
 	require.NoError(t, err)
 
 	app := worker.New(appClient, p.appQueue, worker.Options{})
@@ -180,3 +189,14 @@ func history(t *testing.T, run client.WorkflowRun) []*historypb.HistoryEvent {
 	}
 	return events
 }
+
+// complaints collects what assertions have to say inside a workflow, where a
+// testing.T may not be failed: the workflow returns them as its error.
+type complaints struct{ found []error }
+
+// Errorf implements assert.TestingT.
+func (c *complaints) Errorf(format string, args ...any) {
+	c.found = append(c.found, fmt.Errorf(format, args...))
+}
+
+func (c *complaints) err() error { return errors.Join(c.found...) }
