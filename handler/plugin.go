@@ -2,6 +2,8 @@ package handler
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 
 	"go.temporal.io/sdk/worker"
 )
@@ -13,6 +15,7 @@ import (
 type Plugin struct {
 	worker.PluginBase
 	handler *Handler
+	started atomic.Bool
 }
 
 var _ worker.Plugin = (*Plugin)(nil)
@@ -31,6 +34,9 @@ func (p *Plugin) Name() string { return "github.com/nexusmcp/nexusmcp/handler" }
 
 // StartWorker implements [worker.Plugin].
 func (p *Plugin) StartWorker(ctx context.Context, options worker.PluginStartWorkerOptions, next func(context.Context, worker.PluginStartWorkerOptions) error) error {
+	if p.started.Swap(true) {
+		return errors.New("nexusmcp handler: the plugin has served a worker already: make one for each, it closes its connections with its worker")
+	}
 	p.handler.Register(options.WorkerRegistry)
 	return next(ctx, options)
 }

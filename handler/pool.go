@@ -23,7 +23,7 @@ import (
 // start. It is safe for concurrent use.
 type pool struct {
 	server Server
-	limit  int64 // bytes of one message
+	env    environment
 
 	// life ends with the pool, and with it every connection that is being opened.
 	life context.Context
@@ -72,7 +72,7 @@ func newPool(server Server, limit int64) *pool {
 	if server.ConnectTimeout == 0 {
 		server.ConnectTimeout = DefaultConnectTimeout
 	}
-	p := &pool{server: server, limit: limit, conns: make(map[*conn]struct{})}
+	p := &pool{server: server, env: environment{limit: limit, http: &sharedClient{}}, conns: make(map[*conn]struct{})}
 	p.life, p.end = context.WithCancelCause(context.Background())
 	return p
 }
@@ -202,7 +202,7 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger) *opening {
 		return o
 	}
 	p.wg.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(p.life, p.server.ConnectTimeout, &timeoutError{p.server.ConnectTimeout, "no connection to the server"})
+		ctx, cancel := context.WithTimeoutCause(p.life, p.server.ConnectTimeout, &timeoutError{what: "no connection to the server", timeout: p.server.ConnectTimeout})
 		defer cancel()
 		s, err := p.dialWithin(ctx, argument, logger)
 
@@ -281,14 +281,16 @@ func (p *pool) dialWithin(ctx context.Context, argument json.RawMessage, logger 
 }
 
 func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Logger) (*session, error) {
-	transport, err := p.server.Transport.open(ctx, argument, environment{logger: logger, limit: p.limit})
+	env := p.env
+	env.logger = logger
+	transport, err := p.server.Transport.open(ctx, argument, env)
 	if err != nil {
 		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 		app, ok := errors.AsType[*temporal.ApplicationError](err)
 		e.NonRetryable = ok && app.NonRetryable() || errors.Is(err, errNoTransport)
 		return nil, e
 	}
-	s, ex, err := connect(ctx, &p.server, transport, logger, p.limit)
+	s, ex, err := connect(ctx, &p.server, transport, logger, p.env.limit)
 	if errors.Is(err, errHidden) {
 		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 		e.NonRetryable = true
@@ -421,13 +423,14 @@ func (p *pool) close(ctx context.Context) error {
 		p.wg.Wait()
 		close(closed)
 	}()
-	ctx, cancel := context.WithTimeoutCause(ctx, closeTimeout, &timeoutError{closeTimeout, "still there"})
+	ctx, cancel := context.WithTimeoutCause(ctx, closeTimeout, &timeoutError{what: "they did not end", timeout: closeTimeout})
 	defer cancel()
+	defer p.env.http.close()
 	select {
 	case <-closed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("server %q: connections did not close: %w", p.server.Name, context.Cause(ctx))
+		return fmt.Errorf("server %q: closing its connections: %w", p.server.Name, context.Cause(ctx))
 	}
 }
 

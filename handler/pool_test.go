@@ -247,7 +247,7 @@ func TestASessionThatATypeScriptServerForgotIsReplaced(t *testing.T) {
 		}
 		server.ServeHTTP(w, r)
 	}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}, Stateless: true})
 	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 	require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestAServerThatIsNotThereIsARetryableTransportError(t *testing.T) {
 func TestAServerThatRefusesTheHandshakeIsReportedAsItAnswered(t *testing.T) {
 	for status, retryable := range map[int]bool{401: false, 404: false, 503: true} {
 		listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", status) }))
-		defer listener.Close()
+		t.Cleanup(listener.Close)
 		p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
 		_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
 		e := contractError(t, err)
@@ -305,7 +305,7 @@ func TestAServerThatNeverAnswersTheHandshakeTimesOut(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	defer close(release)
 	for name, transport := range map[string]handler.Transport{
 		"over HTTP":  handler.HTTP{Endpoint: listener.URL},
@@ -335,7 +335,7 @@ func TestAServerThatComesBackIsReachedAtOnce(t *testing.T) {
 		}
 		server.ServeHTTP(w, r)
 	}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
 	for range 5 {
 		_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
@@ -411,7 +411,7 @@ func TestATransportThatNeverEndsHoldsNothingUp(t *testing.T) {
 		_, err = p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
 		assert.Equal(t, mcpnexus.ErrorTypeTimeout, contractError(t, err).Type)
 	}
-	assert.ErrorContains(t, h.Close(t.Context()), `server "rude": connections did not close`)
+	assert.ErrorContains(t, h.Close(t.Context()), `server "rude": closing its connections: they did not end within 8s`)
 }
 
 type panicking struct{}

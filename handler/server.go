@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -75,6 +76,42 @@ type Transport interface {
 type environment struct {
 	logger log.Logger
 	limit  int64 // bytes of one message
+	http   *sharedClient
+}
+
+// A sharedClient is the HTTP client of a server's connections. With servers
+// that keep sessions each call has a connection to itself; TCP connections must
+// not end with it.
+type sharedClient struct {
+	once   sync.Once
+	client *http.Client
+	own    *http.Transport // nil when the publisher gave the client
+}
+
+func (c *sharedClient) get(endpoint string, header http.Header, config *tls.Config, given *http.Client) *http.Client {
+	c.once.Do(func() {
+		c.client = &http.Client{}
+		if given != nil {
+			*c.client = *given
+		} else {
+			c.own = http.DefaultTransport.(*http.Transport).Clone()
+			c.own.TLSClientConfig = config.Clone()
+			// Calls run side by side; with Go's default of 2 most would open a TCP
+			// connection of their own.
+			c.own.MaxIdleConnsPerHost = 100
+			c.client.Transport = c.own
+		}
+		if u, err := url.Parse(endpoint); err == nil && len(header) > 0 {
+			c.client.Transport = &headerRoundTripper{next: orDefault(c.client.Transport), host: u.Host, header: header.Clone()}
+		}
+	})
+	return c.client
+}
+
+func (c *sharedClient) close() {
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
 }
 
 type fieldError struct{ field, reason string }
@@ -89,22 +126,21 @@ type HTTP struct {
 	Header http.Header
 	// TLS configures https. Nil means Go's defaults. Not together with Client.
 	TLS *tls.Config
-	// Client makes the requests. Nil means a client of the connection's own,
-	// without a timeout: calls bring theirs.
+	// Client makes the requests. Nil means a client of the server's own, without
+	// a timeout: calls bring theirs.
 	Client *http.Client
 }
 
 func (t HTTP) validate() *fieldError { return validateHTTP(t.Endpoint, t.TLS, t.Client) }
 
-func (t HTTP) open(_ context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
-	client, err := httpClient(t.Endpoint, t.Header, t.TLS, t.Client)
+func (t HTTP) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
 	return &mcp.StreamableClientTransport{
 		Endpoint:   t.Endpoint,
-		HTTPClient: client,
+		HTTPClient: env.http.get(t.Endpoint, t.Header, t.TLS, t.Client),
 		// Answers come with their requests; nothing here waits for what a server
 		// may say unasked.
 		DisableStandaloneSSE: true,
-	}, err
+	}, nil
 }
 
 func (HTTP) takesArgument() bool { return false }
@@ -123,9 +159,8 @@ type SSE struct {
 
 func (t SSE) validate() *fieldError { return validateHTTP(t.Endpoint, t.TLS, t.Client) }
 
-func (t SSE) open(_ context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
-	client, err := httpClient(t.Endpoint, t.Header, t.TLS, t.Client)
-	return &mcp.SSEClientTransport{Endpoint: t.Endpoint, HTTPClient: client}, err
+func (t SSE) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
+	return &mcp.SSEClientTransport{Endpoint: t.Endpoint, HTTPClient: env.http.get(t.Endpoint, t.Header, t.TLS, t.Client)}, nil
 }
 
 func (SSE) takesArgument() bool { return false }
@@ -149,28 +184,6 @@ func validateHTTP(endpoint string, config *tls.Config, client *http.Client) *fie
 		return &fieldError{"TLS", "is set together with Client, which has its own"}
 	}
 	return nil
-}
-
-func httpClient(endpoint string, header http.Header, config *tls.Config, client *http.Client) (*http.Client, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	out := &http.Client{}
-	if client != nil {
-		*out = *client
-	} else {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.TLSClientConfig = config.Clone()
-		// Calls run side by side; with Go's default of 2 most would open a TCP
-		// connection of their own.
-		transport.MaxIdleConnsPerHost = 100
-		out.Transport = transport
-	}
-	if len(header) > 0 {
-		out.Transport = &headerRoundTripper{next: orDefault(out.Transport), host: u.Host, header: header.Clone()}
-	}
-	return out, nil
 }
 
 // headerRoundTripper adds headers to requests to one host: credentials must not

@@ -3,11 +3,14 @@ package handler_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,13 +72,93 @@ func TestAMistakeInTheConfigurationIsRefusedWithTheServerAndTheField(t *testing.
 	})
 }
 
+func TestCallsToAServerWithSessionsReuseTCPConnections(t *testing.T) {
+	var opened atomic.Int32
+	listener := httptest.NewUnstartedServer(rude.New(rude.Options{Legacy: true}))
+	listener.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	listener.Start()
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	for range 50 {
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+		require.NoError(t, err)
+	}
+	assert.Less(t, opened.Load(), int32(10))
+}
+
+func TestAnAnswerThatIsNoMessageAtAllFailsOneCall(t *testing.T) {
+	server := rude.New(rude.Options{})
+	for name, answer := range map[string]http.HandlerFunc{
+		"a login page": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = io.WriteString(w, "<html>Sign in</html>")
+		},
+		"an acceptance without an answer": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
+		"nothing":                         func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/json") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Name") == "page" {
+					answer(w, r)
+					return
+				}
+				server.ServeHTTP(w, r)
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			neighbour := make(chan error, 1)
+			before := server.Stats().Calls["slow"]
+			go func() {
+				_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":300}}`)
+				neighbour <- err
+			}()
+			require.Eventually(t, func() bool { return server.Stats().Calls["slow"] > before }, 10*time.Second, time.Millisecond)
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"page"}`)
+			e := contractError(t, err)
+			assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, e.Message)
+			assert.True(t, e.NonRetryable)
+			assert.NotEmpty(t, e.Problem)
+			assert.NoError(t, <-neighbour)
+		})
+	}
+}
+
+func TestAServerThatDoesNotListItsToolsCanRunThem(t *testing.T) {
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+requestID(r)+`,"error":{"code":-32603,"message":"no list"}}`)
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+	require.NoError(t, err)
+}
+
+// requestID reads the ID of a JSON-RPC request.
+func requestID(r *http.Request) string {
+	var m struct {
+		ID json.RawMessage `json:"id"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&m)
+	return string(m.ID)
+}
+
 func TestHeadersGoToTheServersHostAlone(t *testing.T) {
 	elsewhere := make(chan http.Header, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		elsewhere <- r.Header
 		http.Error(w, "no", http.StatusForbidden)
 	}))
-	defer other.Close()
+	t.Cleanup(other.Close)
 	here := make(chan http.Header, 100)
 	server := rude.New(rude.Options{})
 	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +169,7 @@ func TestHeadersGoToTheServersHostAlone(t *testing.T) {
 		}
 		server.ServeHTTP(w, r)
 	}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	header := http.Header{"X-Api-Key": {"secret"}, "Authorization": {"Bearer secret"}}
 	p := publish(t, handler.Server{Name: "here", Transport: handler.HTTP{Endpoint: listener.URL, Header: header}},
 		handler.Server{Name: "moved", Transport: handler.HTTP{Endpoint: listener.URL + "/moved", Header: header}})
@@ -102,7 +185,7 @@ func TestHeadersGoToTheServersHostAlone(t *testing.T) {
 
 func TestHTTPSUsesTheGivenTLSConfiguration(t *testing.T) {
 	listener := httptest.NewTLSServer(rude.New(rude.Options{}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	for name, transport := range map[string]handler.HTTP{
 		"as TLS":            {Endpoint: listener.URL, TLS: listener.Client().Transport.(*http.Transport).TLSClientConfig},
 		"as a whole client": {Endpoint: listener.URL, Client: listener.Client()},
@@ -209,7 +292,7 @@ func TestALegacyServerOverSSEIsReached(t *testing.T) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "b"}}, StructuredContent: map[string]any{"id": int64(9007199254740993)}}, nil, nil
 	})
 	listener := httptest.NewServer(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return server }, nil))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	p := publish(t, handler.Server{Name: "events", Transport: handler.SSE{Endpoint: listener.URL}})
 	for range 3 {
 		out, err := p.do(t.Context(), "events", mcpnexus.OperationCallTool, `{"name":"big"}`)
@@ -230,7 +313,7 @@ func TestParamsThatTravelInHeadersDo(t *testing.T) {
 	}
 	add("Region")
 	listener := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	p := publish(t, handler.Server{Name: "headers", Transport: handler.HTTP{Endpoint: listener.URL}})
 	call := func() string {
 		out, err := p.do(t.Context(), "headers", mcpnexus.OperationCallTool, `{"name":"route","arguments":{"region":"eu"}}`)
@@ -245,17 +328,14 @@ func TestParamsThatTravelInHeadersDo(t *testing.T) {
 
 func TestAToolWithAnInvalidHeaderAnnotationIsNotOffered(t *testing.T) {
 	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		id := body[strings.Index(string(body), `"id":`)+5:]
-		id = id[:strings.IndexAny(string(id), ",}")]
 		w.Header().Set("Content-Type", "application/json")
 		result := `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`
 		if r.Header.Get("Mcp-Method") == "tools/list" {
 			result = `{"tools":[{"name":"good","inputSchema":{"type":"object"},"later":1},{"name":"bad","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"not a token"}}}}]}`
 		}
-		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(id)+`,"result":`+result+`}`)
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+requestID(r)+`,"result":`+result+`}`)
 	}))
-	defer listener.Close()
+	t.Cleanup(listener.Close)
 	p := publish(t, handler.Server{Name: "headers", Transport: handler.HTTP{Endpoint: listener.URL}})
 	out, err := p.do(t.Context(), "headers", mcpnexus.OperationListTools, "")
 	require.NoError(t, err)

@@ -151,12 +151,13 @@ func (s *service) title(op operation, req *request) string {
 
 // A timeoutError is the cause of a context that ran out of time.
 type timeoutError struct {
+	what    string // did not happen
 	timeout time.Duration
-	what    string
+	why     string // it is not longer, if that is not the caller's wish
 }
 
 func (e *timeoutError) Error() string {
-	return fmt.Sprintf("%s within %v", e.what, e.timeout)
+	return fmt.Sprintf("%s within %v%s", e.what, e.timeout, e.why)
 }
 
 // handlerMargin is what an inline request leaves of a Nexus handler's time, for
@@ -166,7 +167,7 @@ const handlerMargin = 500 * time.Millisecond
 
 // attemptTimeout returns the time that an inline attempt has, and why.
 func attemptTimeout(ctx context.Context, options mcpnexus.RequestOptions) *timeoutError {
-	out := &timeoutError{timeout: options.StartToCloseTimeout, what: "no answer"}
+	out := &timeoutError{what: "no answer", timeout: options.StartToCloseTimeout}
 	if s := options.ScheduleToCloseTimeout; s > 0 && (out.timeout == 0 || s < out.timeout) {
 		out.timeout = s
 	}
@@ -178,7 +179,7 @@ func attemptTimeout(ctx context.Context, options mcpnexus.RequestOptions) *timeo
 		left -= min(handlerMargin, left/4)
 		if left < out.timeout {
 			out.timeout = max(0, left).Round(time.Millisecond)
-			out.what = "no answer in the time that Temporal gives a Nexus handler,"
+			out.why = ", the time that Temporal gives a Nexus handler"
 		}
 	}
 	return out

@@ -272,7 +272,7 @@ func transportError(ex *exchange, err error) error {
 	lost := ex.lostSession()
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if ex.status < 400 {
+	if ex.status < 300 {
 		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 	}
 	e := mcpnexus.NewError(mcpnexus.Error{
@@ -360,6 +360,12 @@ func (s *session) learnTools(ctx context.Context, like object) error {
 		params = params.with("_meta", encode(listMeta))
 	}
 	_, err := s.list(ctx, listTools, params, 0)
+	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && e.Type == mcpnexus.ErrorTypeProtocol {
+		// A server that does not list its tools may well run them. If it wants a
+		// header all the same, it says so.
+		s.toolsKnown.Store(true)
+		return nil
+	}
 	return err
 }
 

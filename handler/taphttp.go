@@ -46,6 +46,13 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body = &eventTap{body: resp.Body, in: bufio.NewReader(resp.Body), ex: ex, limit: t.limit}
 	case media == "application/json":
 		err = t.tapBody(resp, func(body []byte) []byte { return ex.inspect(body, t.limit) })
+	default:
+		// A login page, or an acceptance without an answer. The SDK would give the
+		// connection up.
+		err = t.tapBody(resp, func([]byte) []byte {
+			return ex.refuse(verdict{Problem: fmt.Sprintf("HTTP status %d with the content type %q, want application/json or text/event-stream", resp.StatusCode, media)})
+		})
+		resp.Header.Set("Content-Type", "application/json")
 	}
 	if err != nil {
 		return nil, err
