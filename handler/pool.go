@@ -282,7 +282,8 @@ func (p *pool) dialWithin(ctx context.Context, argument json.RawMessage, logger 
 
 func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Logger) (*session, error) {
 	env := p.env
-	env.logger = logger
+	// The connection outlives the operation whose logger this is.
+	env.logger = log.With(logger, "MCPServer", p.server.Name)
 	transport, err := p.server.Transport.open(ctx, argument, env)
 	if err != nil {
 		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
@@ -290,7 +291,7 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 		e.NonRetryable = ok && app.NonRetryable() || errors.Is(err, errNoTransport)
 		return nil, e
 	}
-	s, ex, err := connect(ctx, &p.server, transport, logger, p.env.limit)
+	s, ex, err := connect(ctx, &p.server, transport, env.logger, env.limit)
 	if errors.Is(err, errHidden) {
 		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 		e.NonRetryable = true

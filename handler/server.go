@@ -140,6 +140,9 @@ func (t HTTP) open(_ context.Context, _ json.RawMessage, env environment) (mcp.T
 		// Answers come with their requests; nothing here waits for what a server
 		// may say unasked.
 		DisableStandaloneSSE: true,
+		// The SDK takes up a stream that broke off. Its five attempts last longer
+		// than a Nexus handler, so that a server that died would look like a slow one.
+		MaxRetries: 2,
 	}, nil
 }
 
@@ -151,9 +154,11 @@ func (HTTP) takesArgument() bool { return false }
 type SSE struct {
 	// Endpoint is the URL of the event stream, http or https. Required.
 	Endpoint string
-	// Header, TLS and Client are as in [HTTP].
+	// Header is as in [HTTP].
 	Header http.Header
-	TLS    *tls.Config
+	// TLS is as in [HTTP].
+	TLS *tls.Config
+	// Client is as in [HTTP].
 	Client *http.Client
 }
 

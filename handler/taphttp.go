@@ -35,15 +35,24 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	ex.receiveStatus(resp)
-	if !t.answers || !isCall {
+	if !t.answers {
+		ex.receiveStatus(resp)
 		return resp, nil
 	}
+	if !isCall {
+		// A notification, or a GET with which the SDK takes up a stream that broke
+		// off: its status is not the call's, but the answer may come on it.
+		if ex.requestID() != "" && resp.StatusCode/100 == 2 && mediaType(resp.Header) == "text/event-stream" {
+			resp.Body = t.tapEvents(resp.Body, ex)
+		}
+		return resp, nil
+	}
+	ex.receiveStatus(resp)
 	switch media := mediaType(resp.Header); {
 	case resp.StatusCode/100 != 2:
 		err = t.tapBody(resp, ex.inspectFailure)
 	case media == "text/event-stream":
-		resp.Body = &eventTap{body: resp.Body, in: bufio.NewReader(resp.Body), ex: ex, limit: t.limit}
+		resp.Body = t.tapEvents(resp.Body, ex)
 	case media == "application/json":
 		err = t.tapBody(resp, func(body []byte) []byte { return ex.inspect(body, t.limit) })
 	default:
@@ -120,6 +129,10 @@ func (ex *exchange) refuse(v verdict) []byte {
 		ex.receive(&a)
 	}
 	return message
+}
+
+func (t *tapRoundTripper) tapEvents(body io.ReadCloser, ex *exchange) io.ReadCloser {
+	return &eventTap{body: body, in: bufio.NewReader(body), ex: ex, limit: t.limit}
 }
 
 // eventTap passes a server-sent event stream on, one event at a time, and

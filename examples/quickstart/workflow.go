@@ -13,6 +13,7 @@ import (
 
 // A Step is what one call of the workflow came to, for the report.
 type Step struct {
+	// Result is a line of text.
 	Result string
 }
 
