@@ -393,10 +393,10 @@ func TestAClientOrLimitOfAnotherRunIsRefused(t *testing.T) {
 		errs = []error{err1, err2, err3}
 		return nil
 	})
-	require.ErrorContains(t, errs[0], `the Client belongs to run default-test-run-id of workflow "default-test-workflow-id", which started at `)
+	require.ErrorContains(t, errs[0], `the Client belongs to another execution, of run default-test-run-id of workflow "default-test-workflow-id", which started at `)
 	require.ErrorContains(t, errs[0], "make one in each workflow function, not in a package variable")
-	require.ErrorContains(t, errs[1], "the Client belongs to run ")
-	require.ErrorContains(t, errs[2], "the Limit belongs to run ")
+	require.ErrorContains(t, errs[1], "the Client belongs to another execution, of run ")
+	require.ErrorContains(t, errs[2], "the Limit belongs to another execution, of run ")
 	assert.Empty(t, h.calls)
 }
 
@@ -417,7 +417,7 @@ func TestRunsThatShareAClientDoNotRace(t *testing.T) {
 	refused := 0
 	for range cap(results) {
 		if err := <-results; err != nil {
-			assert.ErrorContains(t, err, "the Client belongs to run")
+			assert.ErrorContains(t, err, "the Client belongs to another execution")
 			refused++
 		}
 	}

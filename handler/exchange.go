@@ -1,14 +1,18 @@
 package handler
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -39,19 +43,35 @@ type exchange struct {
 	unread bool
 }
 
-// An answer is a JSON-RPC response.
+// An answer is a JSON-RPC response: a result or an error.
 type answer struct {
-	Method *string         `json:"method"` // set in requests and notifications only
-	ID     json.RawMessage `json:"id"`
-	Result json.RawMessage `json:"result"`
-	Error  *answerError    `json:"error"`
+	id     string // in JSON
+	result json.RawMessage
+	err    *jsonrpc.Error
 }
 
-type answerError struct {
-	Code    int64           `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data"`
+// decodeAnswer reads a message as the SDK will. The answer is nil when the
+// message is a request or a notification.
+func decodeAnswer(message []byte) (*answer, error) {
+	msg, err := jsonrpc.DecodeMessage(message)
+	if err != nil {
+		return nil, fmt.Errorf("not a JSON-RPC message: %w", err)
+	}
+	resp, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		return nil, nil
+	}
+	return newAnswer(resp), nil
 }
+
+func newAnswer(resp *jsonrpc.Response) *answer {
+	a := &answer{id: idJSON(resp.ID), result: resp.Result}
+	a.err, _ = errors.AsType[*jsonrpc.Error](resp.Error)
+	return a
+}
+
+// idJSON writes a request ID as it stands on the wire.
+func idJSON(id jsonrpc.ID) string { return string(encode(id.Raw())) }
 
 type exchangeKey struct{}
 
@@ -89,11 +109,11 @@ func (ex *exchange) requestID() string {
 	return ex.id
 }
 
-// receive notes a message, and reports whether it was the request's answer.
+// receive notes an answer, and reports whether it was the request's.
 func (ex *exchange) receive(a *answer) bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if a.Method != nil || ex.id == "" || string(a.ID) != ex.id || ex.answer != nil {
+	if ex.id == "" || a.id != ex.id || ex.answer != nil {
 		return false
 	}
 	ex.answer = a
@@ -124,7 +144,14 @@ func (ex *exchange) receiveStatus(resp *http.Response) {
 func (ex *exchange) lostSession() bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	return ex.sessionID && (ex.status == http.StatusNotFound || ex.status == http.StatusBadRequest && ex.unread && ex.answer.Error.Code == -32000)
+	return ex.sessionID && (ex.status == http.StatusNotFound || ex.status == http.StatusBadRequest && ex.unread && ex.answer.err.Code == -32000)
+}
+
+// failed reports whether the last HTTP status was a failure.
+func (ex *exchange) failed() bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.status >= 300
 }
 
 func (ex *exchange) close() {
@@ -177,25 +204,30 @@ type verdict struct {
 var verdictKey = "nexusmcp/verdict/" + rand.Text()
 
 func (v verdict) answer(id string) []byte {
-	data := map[string]verdict{verdictKey: v}
-	out, err := json.Marshal(map[string]any{
+	return encode(map[string]any{
 		"jsonrpc": "2.0",
 		"id":      json.RawMessage(id),
-		"error":   map[string]any{"code": -32603, "message": "answer refused by the MCP client", "data": data},
+		"error": map[string]any{
+			"code": jsonrpc.CodeInternalError, "message": "answer refused by the MCP client",
+			"data": map[string]verdict{verdictKey: v},
+		},
 	})
-	if err != nil {
-		panic(err) // id is the JSON that the SDK sent
-	}
-	return out
 }
 
-// verdict returns the verdict that stands in for the answer, if one does.
-func (e *answerError) verdict() (verdict, bool) {
-	if len(e.Data) == 0 {
-		return verdict{}, false
+// refuse puts a verdict in the answer's place.
+func (ex *exchange) refuse(v verdict) []byte {
+	message := v.answer(ex.requestID())
+	if a, err := decodeAnswer(message); err == nil {
+		ex.receive(a)
 	}
+	return message
+}
+
+// verdictOf returns the verdict that stands in for an answer, if one does.
+func verdictOf(e *jsonrpc.Error) (verdict, bool) {
 	var data map[string]verdict
-	if json.Unmarshal(e.Data, &data) != nil {
+	// Most errors have no data, or other data: no need to decode it.
+	if !bytes.Contains(e.Data, []byte(verdictKey)) || json.Unmarshal(e.Data, &data) != nil {
 		return verdict{}, false
 	}
 	v, ok := data[verdictKey]

@@ -136,7 +136,8 @@ func (h *Handler) Register(registry interface {
 	}
 }
 
-// Close stops the handler: it takes no new requests, gives the running ones
+// Close stops the handler: it answers new requests with a retryable handler
+// error, so that Temporal asks another worker, gives the running ones
 // [Options.DrainTimeout], then cancels them, and ends every connection and
 // process. It returns when all is gone, or with an error that says what is left
 // when ctx is done or something does not end. A closed handler stays closed.

@@ -32,6 +32,13 @@ func NewPlugin(options Options) (*Plugin, error) {
 // Name implements [worker.Plugin].
 func (p *Plugin) Name() string { return "github.com/nexusmcp/nexusmcp/handler" }
 
+// ConfigureWorker implements [worker.Plugin]. It lets a stopping worker wait for
+// running requests, and send their answers, for the handler's drain timeout.
+func (p *Plugin) ConfigureWorker(_ context.Context, options worker.PluginConfigureWorkerOptions) error {
+	options.WorkerOptions.WorkerStopTimeout = max(options.WorkerOptions.WorkerStopTimeout, p.handler.options.DrainTimeout)
+	return nil
+}
+
 // StartWorker implements [worker.Plugin].
 func (p *Plugin) StartWorker(ctx context.Context, options worker.PluginStartWorkerOptions, next func(context.Context, worker.PluginStartWorkerOptions) error) error {
 	if p.started.Swap(true) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 // stateless. Otherwise every call gets one of its own, and while a call has it
 // the pool opens the next, so that a caller does not wait for a process to
 // start. It is safe for concurrent use.
+//
+// A connection that is being opened belongs to no call: it goes to whoever waits
+// the longest when it is there. A call that gave up has not opened it in vain.
 type pool struct {
 	server Server
 	env    environment
@@ -32,10 +36,11 @@ type pool struct {
 	mu     sync.Mutex
 	shared *conn
 	// single is true once the server turned out to keep sessions.
-	single bool
-	// next is the connection that will be shared, which all calls await, or with
-	// single the one that is made ready for the next call.
-	next  *opening
+	single  bool
+	waiting []*waiter // first come, first served
+	ready   []*conn   // with single: those that no call has
+	opening int       // connections that are being opened for any call
+
 	conns map[*conn]struct{} // all that exist
 	wg    sync.WaitGroup     // of goroutines that open or close connections
 }
@@ -47,20 +52,20 @@ type conn struct {
 
 	// Guarded by pool.mu.
 	calls   int
+	used    bool // by a call that has ended
 	retired bool
 	idle    *time.Timer
 }
 
-// An opening is a connection that is being made. It does not depend on the call
-// that wanted it: when that gives up, the next one finds it done.
-type opening struct {
-	done chan struct{}
-	// waiters counts the calls that will share the connection, guarded by pool.mu.
-	waiters int
-	// Valid after done.
-	conn   *conn
-	err    error
-	shared bool // every waiter is counted as a call on conn
+// A waiter is a call without a connection yet.
+type waiter struct {
+	delivery chan delivery // of one
+	left     bool          // guarded by pool.mu
+}
+
+type delivery struct {
+	conn *conn // counts the call already
+	err  error
 }
 
 var errStopping = errors.New("the worker is stopping")
@@ -79,128 +84,75 @@ func newPool(server Server, limit int64) *pool {
 
 // acquire returns a connection for one call, which must release it.
 func (p *pool) acquire(ctx context.Context, argument json.RawMessage, logger log.Logger) (*conn, error) {
-	if len(argument) > 0 {
-		return p.claim(ctx, p.openAlone(argument, logger))
-	}
-	for {
-		p.mu.Lock()
-		if p.life.Err() != nil {
-			p.mu.Unlock()
-			return nil, stopping()
-		}
-		if c := p.shared; c != nil {
-			p.use(c)
-			p.mu.Unlock()
-			return c, nil
-		}
-		if p.next == nil {
-			p.next = p.open(nil, logger)
-		}
-		o := p.next
-		if p.single {
-			// Whoever takes it is alone with it, and the next one follows.
-			p.next = nil
-			p.prepare(logger)
-			p.mu.Unlock()
-			return p.claim(ctx, o)
-		}
-		o.waiters++
+	w := &waiter{delivery: make(chan delivery, 1)}
+	p.mu.Lock()
+	switch {
+	case p.life.Err() != nil:
 		p.mu.Unlock()
-
-		select {
-		case <-o.done:
-		case <-ctx.Done():
-			p.leave(o)
-			return nil, context.Cause(ctx)
-		}
-		if o.err != nil {
-			return nil, o.err
-		}
-		if o.shared {
-			return o.conn, nil
-		}
-		// The server keeps sessions: one call will take this one.
+		return nil, stopping()
+	case len(argument) > 0:
+		p.open(argument, logger, w)
+	case p.shared != nil:
+		p.give(w, p.shared)
+	case len(p.ready) > 0:
+		c := p.ready[0]
+		p.ready = p.ready[1:]
+		p.give(w, c)
+		p.openFor(1, logger)
+	default:
+		p.waiting = append(p.waiting, w)
+		p.openFor(0, logger)
 	}
-}
-
-// leave undoes a call's wait for a connection to share.
-func (p *pool) leave(o *opening) {
-	p.mu.Lock()
-	o.waiters--
-	shared := o.shared
 	p.mu.Unlock()
-	if shared { // just now
-		o.conn.release(nil)
-	}
-}
 
-func (p *pool) openAlone(argument json.RawMessage, logger log.Logger) *opening {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open(argument, logger)
-}
-
-// claim waits for a connection that no other call can get.
-func (p *pool) claim(ctx context.Context, o *opening) (*conn, error) {
 	select {
-	case <-o.done:
+	case d := <-w.delivery:
+		return d.conn, d.err
 	case <-ctx.Done():
-		p.forsake(o)
-		return nil, context.Cause(ctx)
-	}
-	if o.err != nil {
-		return nil, o.err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.use(o.conn)
-	return o.conn, nil
-}
-
-// forsake closes what comes of an opening that no call will claim.
-func (p *pool) forsake(o *opening) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.life.Err() != nil {
-		return // close sees to it
-	}
-	p.wg.Go(func() {
-		<-o.done
-		if o.conn == nil {
-			return
+	w.left = true
+	p.waiting = slices.DeleteFunc(p.waiting, func(other *waiter) bool { return other == w })
+	p.mu.Unlock()
+	select {
+	case d := <-w.delivery: // just now
+		if d.conn != nil {
+			d.conn.giveBack(logger)
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.retire(o.conn)
-		p.closeConn(o.conn)
-	})
+	default:
+	}
+	return nil, fmt.Errorf("the connection is not there yet: %w", context.Cause(ctx))
 }
 
-// use counts a call. The caller holds p.mu.
-func (p *pool) use(c *conn) {
+// give lets a call have the connection. The caller holds p.mu.
+func (p *pool) give(w *waiter, c *conn) {
 	c.calls++
 	if c.idle != nil {
 		c.idle.Stop()
 		c.idle = nil
 	}
+	w.delivery <- delivery{conn: c}
 }
 
-// prepare opens a connection ahead of the next call's need. The caller holds
-// p.mu.
-func (p *pool) prepare(logger log.Logger) {
-	if p.next == nil && p.server.IdleTimeout != CloseAtOnce {
-		p.next = p.open(nil, logger)
+// openFor opens what the waiting calls need and is not being opened yet, and
+// ahead connections beside. The caller holds p.mu.
+func (p *pool) openFor(ahead int, logger log.Logger) {
+	need := len(p.waiting)
+	if !p.single {
+		// One will do for all, or show that it does not.
+		need = min(need, 1)
+	} else if p.server.IdleTimeout != CloseAtOnce {
+		need += max(0, ahead-len(p.ready))
+	}
+	for p.opening < need {
+		p.opening++
+		p.open(nil, logger, nil)
 	}
 }
 
-// open starts to open a connection. The caller holds p.mu.
-func (p *pool) open(argument json.RawMessage, logger log.Logger) *opening {
-	o := &opening{done: make(chan struct{})}
-	if p.life.Err() != nil {
-		o.err = stopping()
-		close(o.done)
-		return o
-	}
+// open opens a connection: for one call if it has an argument, or else for
+// whoever waits then. The caller holds p.mu.
+func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) {
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(p.life, p.server.ConnectTimeout, &timeoutError{what: "no connection to the server", timeout: p.server.ConnectTimeout})
 		defer cancel()
@@ -208,43 +160,95 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger) *opening {
 
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		defer close(o.done)
-		waited := p.next == o
+		if alone == nil {
+			p.opening--
+		}
 		if err != nil {
-			o.err = err
-			if waited {
-				p.next = nil
-			}
+			p.opened(alone, err)
 			return
 		}
 		c := &conn{session: s, pool: p}
 		p.conns[c] = struct{}{}
 		if p.life.Err() != nil {
-			o.err = stopping()
+			p.closeConn(c)
+			p.opened(alone, stopping())
+			return
+		}
+		p.wg.Go(func() { p.watch(c) })
+		if alone != nil {
+			if alone.left {
+				p.closeConn(c)
+				return
+			}
+			p.give(alone, c)
+			return
+		}
+		if p.single = !s.modern() && !p.server.Stateless; p.single {
+			p.offer(c, logger)
+			return
+		}
+		if p.shared != nil { // another one was faster
 			p.closeConn(c)
 			return
 		}
-		o.conn = c
-		p.wg.Go(func() { p.watch(c) })
-		if argument != nil {
-			return
+		p.shared = c
+		for _, w := range p.waiting {
+			p.give(w, c)
 		}
-		p.single = !s.modern() && !p.server.Stateless
-		if !waited {
-			return // a call has claimed it
-		}
-		if p.single {
-			// The call that waits for it needs a moment to take it.
-			p.startIdle(c, max(p.server.IdleTimeout, time.Second))
-			return
-		}
-		p.shared, p.next = c, nil
-		o.shared = true
-		if c.calls = o.waiters; c.calls == 0 {
-			p.startIdle(c, p.server.IdleTimeout)
+		if p.waiting = nil; c.calls == 0 {
+			p.startIdle(c)
 		}
 	})
-	return o
+}
+
+// opened tells the calls concerned that a connection could not be opened: the
+// one that it was for, the one that waits the longest, or all that were to share
+// it. The caller holds p.mu.
+func (p *pool) opened(alone *waiter, err error) {
+	concerned := []*waiter{alone}
+	if alone == nil {
+		n := len(p.waiting)
+		if p.single {
+			n = min(n, 1)
+		}
+		concerned, p.waiting = p.waiting[:n:n], p.waiting[n:]
+	}
+	for _, w := range concerned {
+		w.delivery <- delivery{err: err}
+	}
+}
+
+// offer gives a connection that calls do not share to who waits the longest, or
+// keeps it ready for the next call. The caller holds p.mu.
+func (p *pool) offer(c *conn, logger log.Logger) {
+	if len(p.waiting) > 0 {
+		w := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		p.give(w, c)
+		p.openFor(1, logger)
+		return
+	}
+	if p.server.IdleTimeout == CloseAtOnce || len(p.ready) > 0 {
+		p.retire(c)
+		p.closeConn(c)
+		return
+	}
+	p.ready = append(p.ready, c)
+	p.startIdle(c)
+}
+
+// giveBack returns a connection that the call did not use after all.
+func (c *conn) giveBack(logger log.Logger) {
+	p := c.pool
+	p.mu.Lock()
+	if p.single && p.shared != c && !c.retired && !c.used && p.life.Err() == nil {
+		c.calls--
+		p.offer(c, logger)
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	c.release(nil)
 }
 
 // dialWithin does not wait for code that does not heed its context: a factory
@@ -269,6 +273,7 @@ func (p *pool) dialWithin(ctx context.Context, argument json.RawMessage, logger 
 		case <-ctx.Done():
 			if s != nil {
 				s.cut()
+				s.close()
 			}
 		}
 	})
@@ -286,7 +291,7 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 	env.logger = log.With(logger, "MCPServer", p.server.Name)
 	transport, err := p.server.Transport.open(ctx, argument, env)
 	if err != nil {
-		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
 		app, ok := errors.AsType[*temporal.ApplicationError](err)
 		e.NonRetryable = ok && app.NonRetryable() || errors.Is(err, errNoTransport)
 		return nil, e
@@ -298,8 +303,7 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 		return nil, e
 	}
 	if err != nil {
-		_, err = outcome(ctx, ex, fmt.Errorf("connecting: %w", err))
-		return nil, err
+		return nil, handshakeError(ctx, ex, fmt.Errorf("connecting: %w", err))
 	}
 	return s, nil
 }
@@ -321,19 +325,17 @@ func (p *pool) retire(c *conn) {
 	if p.shared == c {
 		p.shared = nil
 	}
-	if p.next != nil && p.next.conn == c {
-		p.next = nil
-	}
+	p.ready = slices.DeleteFunc(p.ready, func(other *conn) bool { return other == c })
 }
 
 // startIdle begins the time after which an unused connection is closed. The
 // caller holds p.mu.
-func (p *pool) startIdle(c *conn, timeout time.Duration) {
+func (p *pool) startIdle(c *conn) {
 	if p.server.IdleTimeout == KeepOpen {
 		return
 	}
 	var timer *time.Timer
-	timer = time.AfterFunc(timeout, func() {
+	timer = time.AfterFunc(p.server.IdleTimeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if c.idle == timer { // else a call took it just now
@@ -364,6 +366,7 @@ func (c *conn) release(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.calls--
+	c.used = true
 	if retires(err) {
 		p.retire(c)
 	}
@@ -375,7 +378,7 @@ func (c *conn) release(err error) {
 		p.closeConn(c)
 		return
 	}
-	p.startIdle(c, p.server.IdleTimeout)
+	p.startIdle(c)
 }
 
 // retires reports whether an error says that the connection is no good: it
@@ -402,8 +405,8 @@ func retires(err error) bool {
 }
 
 // closeTimeout is how long the connections may take to end: a process may use
-// three times terminateAfter.
-const closeTimeout = 4 * terminateAfter
+// four times terminateAfter.
+const closeTimeout = 5 * terminateAfter
 
 // close ends all connections, also those that calls still use, and waits for
 // their end, ctx's, or closeTimeout.

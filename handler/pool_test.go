@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
@@ -253,11 +254,47 @@ func TestASessionThatATypeScriptServerForgotIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	forgotten.Store(true)
 	_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
-	e := contractError(t, err)
-	assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type)
-	assert.False(t, e.NonRetryable)
-	_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+	require.NoError(t, err, "the request had not been read, so it was sent again")
+	assert.Equal(t, 2, server.Stats().Calls["echo"])
+	assert.Equal(t, 2, server.Stats().Handshakes)
+}
+
+func TestAConnectionThatTakesLongerToStartThanACallMayTakeIsNotOpenedInVain(t *testing.T) {
+	server := rude.New(rude.Options{Legacy: true})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Session-Id") == "" {
+			select {
+			case <-time.After(400 * time.Millisecond):
+			case <-r.Context().Done():
+			}
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", ProtocolVersion: "2025-11-25", Transport: handler.HTTP{Endpoint: listener.URL}})
+	succeeded := 0
+	for range 20 {
+		if _, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"startToCloseTimeout":"0.3s"}}}`); err == nil {
+			succeeded++
+		}
+	}
+	assert.GreaterOrEqual(t, succeeded, 8, "every other call finds what the one before it opened")
+	assert.LessOrEqual(t, server.Stats().Handshakes, 21)
+}
+
+func TestManyCallsThatGiveUpDoNotLeaveManyConnections(t *testing.T) {
+	dir := t.TempDir()
+	p := publish(t, handler.Server{Name: "rude", ProtocolVersion: "2025-11-25", Transport: withPidFiles(t, rudeStdio(t, rude.Options{Legacy: true}), dir)})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			_, _ = p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"silent","_meta":{"nexusmcp/options":{"startToCloseTimeout":"0.1s"}}}`)
+		})
+	}
+	wg.Wait()
+	assert.Eventually(t, func() bool { return len(alive(t, dir)) <= 2 }, 30*time.Second, 10*time.Millisecond, "a shell and its server are ready")
 }
 
 func TestAServerThatIsNotThereIsARetryableTransportError(t *testing.T) {
@@ -411,7 +448,7 @@ func TestATransportThatNeverEndsHoldsNothingUp(t *testing.T) {
 		_, err = p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
 		assert.Equal(t, mcpnexus.ErrorTypeTimeout, contractError(t, err).Type)
 	}
-	assert.ErrorContains(t, h.Close(t.Context()), `server "rude": closing its connections: they did not end within 8s`)
+	assert.ErrorContains(t, h.Close(t.Context()), `server "rude": closing its connections: they did not end within 10s`)
 }
 
 type panicking struct{}
@@ -440,10 +477,11 @@ func TestStoppingWaitsForCallsAndTakesNoNewOnes(t *testing.T) {
 		require.NoError(t, <-running, "it was given the time to finish")
 
 		_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
-		e := contractError(t, err)
-		assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type)
-		assert.False(t, e.NonRetryable)
-		assert.Contains(t, e.Message, "the worker is stopping")
+		var refused *nexus.HandlerError
+		require.ErrorAs(t, err, &refused)
+		assert.Equal(t, nexus.HandlerErrorTypeUnavailable, refused.Type, "Temporal shall ask another worker")
+		assert.True(t, refused.Retryable())
+		assert.Contains(t, refused.Message, "the worker is stopping")
 	})
 }
 

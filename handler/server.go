@@ -1,12 +1,15 @@
 package handler
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/log"
@@ -37,7 +41,8 @@ const (
 
 // A Server is an MCP server to publish.
 type Server struct {
-	// Name is the name of the Nexus service. Required.
+	// Name is the name of the Nexus service. Required. Without "/" and control
+	// characters.
 	Name string
 	// Transport is how the worker reaches the server: one of [HTTP], [Command],
 	// [SSE], [InProcess], [Factory] and [ArgumentFactory]. Required.
@@ -94,7 +99,12 @@ func (c *sharedClient) get(endpoint string, header http.Header, config *tls.Conf
 		if given != nil {
 			*c.client = *given
 		} else {
-			c.own = http.DefaultTransport.(*http.Transport).Clone()
+			// Somebody may have put another RoundTripper in its place.
+			if base, ok := http.DefaultTransport.(*http.Transport); ok {
+				c.own = base.Clone()
+			} else {
+				c.own = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second}
+			}
 			c.own.TLSClientConfig = config.Clone()
 			// Calls run side by side; with Go's default of 2 most would open a TCP
 			// connection of their own.
@@ -102,7 +112,10 @@ func (c *sharedClient) get(endpoint string, header http.Header, config *tls.Conf
 			c.client.Transport = c.own
 		}
 		if u, err := url.Parse(endpoint); err == nil && len(header) > 0 {
-			c.client.Transport = &headerRoundTripper{next: orDefault(c.client.Transport), host: u.Host, header: header.Clone()}
+			c.client.Transport = &headerRoundTripper{next: orDefault(c.client.Transport), origin: origin(u), header: canonical(header)}
+		}
+		if c.client.CheckRedirect == nil {
+			c.client.CheckRedirect = sameOrigin
 		}
 	})
 	return c.client
@@ -121,17 +134,18 @@ type fieldError struct{ field, reason string }
 type HTTP struct {
 	// Endpoint is the server's URL, http or https. Required.
 	Endpoint string
-	// Header is added to every request to the endpoint's own host; a redirect to
-	// another host does not get it.
+	// Header is added to every request to the endpoint's origin: its scheme, host
+	// and port. Those that the transport sets itself are refused.
 	Header http.Header
 	// TLS configures https. Nil means Go's defaults. Not together with Client.
 	TLS *tls.Config
 	// Client makes the requests. Nil means a client of the server's own, without
-	// a timeout: calls bring theirs.
+	// a timeout: calls bring theirs. Redirects are followed within the endpoint's
+	// origin only, unless the client has a CheckRedirect of its own.
 	Client *http.Client
 }
 
-func (t HTTP) validate() *fieldError { return validateHTTP(t.Endpoint, t.TLS, t.Client) }
+func (t HTTP) validate() *fieldError { return validateHTTP(t.Endpoint, t.Header, t.TLS, t.Client) }
 
 func (t HTTP) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
 	return &mcp.StreamableClientTransport{
@@ -162,7 +176,7 @@ type SSE struct {
 	Client *http.Client
 }
 
-func (t SSE) validate() *fieldError { return validateHTTP(t.Endpoint, t.TLS, t.Client) }
+func (t SSE) validate() *fieldError { return validateHTTP(t.Endpoint, t.Header, t.TLS, t.Client) }
 
 func (t SSE) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
 	return &mcp.SSEClientTransport{Endpoint: t.Endpoint, HTTPClient: env.http.get(t.Endpoint, t.Header, t.TLS, t.Client)}, nil
@@ -170,7 +184,7 @@ func (t SSE) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Tr
 
 func (SSE) takesArgument() bool { return false }
 
-func validateHTTP(endpoint string, config *tls.Config, client *http.Client) *fieldError {
+func validateHTTP(endpoint string, header http.Header, config *tls.Config, client *http.Client) *fieldError {
 	if endpoint == "" {
 		return &fieldError{"Endpoint", "is empty, want an http or https URL"}
 	}
@@ -185,28 +199,69 @@ func validateHTTP(endpoint string, config *tls.Config, client *http.Client) *fie
 	if u.Hostname() == "" {
 		return &fieldError{"Endpoint", "names no host"}
 	}
+	for name := range header {
+		if slices.Contains(transportHeaders, http.CanonicalHeaderKey(name)) {
+			return &fieldError{"Header", fmt.Sprintf("has %q, which the transport sets", name)}
+		}
+	}
 	if config != nil && client != nil {
 		return &fieldError{"TLS", "is set together with Client, which has its own"}
 	}
 	return nil
 }
 
-// headerRoundTripper adds headers to requests to one host: credentials must not
-// follow a redirect to another.
+// sameOrigin keeps a request, whose body holds a caller's data and whose headers
+// may hold a credential, from following a redirect elsewhere, and from becoming a
+// GET that asks for something else.
+func sameOrigin(req *http.Request, via []*http.Request) error {
+	switch first := via[0]; {
+	case len(via) >= 10:
+		return errors.New("stopped after 10 redirects")
+	case origin(req.URL) != origin(first.URL):
+		return errors.New("a redirect to another origin is not followed")
+	case req.Method != first.Method:
+		return fmt.Errorf("a redirect that makes a %s of a %s is not followed", req.Method, first.Method)
+	}
+	return nil
+}
+
+// origin is what a credential is meant for: scheme, host and port.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// headerRoundTripper adds headers to requests to one origin.
 type headerRoundTripper struct {
 	next   http.RoundTripper
-	host   string
+	origin string
 	header http.Header
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t *headerRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Host == t.host {
+	if origin(req.URL) == t.origin {
 		req = req.Clone(req.Context())
 		maps.Copy(req.Header, t.header)
 	}
 	return t.next.RoundTrip(req)
 }
+
+func canonical(header http.Header) http.Header {
+	out := make(http.Header, len(header))
+	for name, values := range header {
+		for _, value := range values {
+			out.Add(name, value)
+		}
+	}
+	return out
+}
+
+// transportHeaders are the headers that the transport itself sets.
+var transportHeaders = []string{"Accept", "Content-Length", "Content-Type", "Host", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id"}
 
 func orDefault(t http.RoundTripper) http.RoundTripper {
 	if t == nil {
@@ -261,6 +316,15 @@ func (t Command) validate() *fieldError {
 func (t Command) open(_ context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
 	// Not CommandContext: the process outlives the call that started it.
 	cmd := exec.Command(t.Path, t.Args...)
+	if errors.Is(cmd.Err, exec.ErrNotFound) && strings.Contains(t.Path, " ") {
+		return nil, fmt.Errorf("%w; arguments belong into Args", cmd.Err)
+	}
+	if t.Dir != "" {
+		// Starting the process would blame the program.
+		if _, err := os.Stat(t.Dir); err != nil {
+			return nil, fmt.Errorf("the working directory: %w", err)
+		}
+	}
 	cmd.Dir = t.Dir
 	cmd.Env = []string{} // nil would inherit everything
 	for _, name := range inherited {
@@ -298,13 +362,19 @@ func (t InProcess) validate() *fieldError {
 	return nil
 }
 
-func (t InProcess) open(ctx context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
-	ours, theirs := mcp.NewInMemoryTransports()
+func (t InProcess) open(ctx context.Context, _ json.RawMessage, env environment) (mcp.Transport, error) {
+	// The SDK's own in-memory transport, with the limit on messages that the
+	// other transports have.
+	ours, theirs := net.Pipe()
 	// The session ends when our side of it closes.
-	if _, err := t.Server.Connect(context.WithoutCancel(ctx), theirs, nil); err != nil {
+	if _, err := t.Server.Connect(context.WithoutCancel(ctx), &mcp.IOTransport{Reader: theirs, Writer: theirs, MaxLineLength: -1}, nil); err != nil {
 		return nil, err
 	}
-	return ours, nil
+	lines := &messageLines{in: bufio.NewReaderSize(ours, 64<<10), logger: env.logger, limit: env.limit}
+	return &mcp.IOTransport{Reader: struct {
+		io.Reader
+		io.Closer
+	}{lines, ours}, Writer: ours, MaxLineLength: -1}, nil
 }
 
 func (InProcess) takesArgument() bool { return false }
@@ -323,14 +393,26 @@ func (f Factory) validate() *fieldError {
 	if f == nil {
 		return &fieldError{"Transport", "is a nil Factory"}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), DefaultConnectTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), factoryTrial)
 	defer cancel()
-	// A factory that cannot make a transport now may when it is needed.
-	if t, err := guard(func() (mcp.Transport, error) { return f(ctx) }); errors.Is(err, errNoTransport) && t == nil {
-		return &fieldError{"Transport", "is a Factory that " + errNoTransport.Error()}
+	tried := make(chan error, 1)
+	go func() {
+		_, err := guard(func() (mcp.Transport, error) { return f(ctx) })
+		tried <- err
+	}()
+	select {
+	case err := <-tried:
+		if errors.Is(err, errNoTransport) {
+			return &fieldError{"Transport", "is a Factory that " + errNoTransport.Error()}
+		}
+	case <-ctx.Done():
 	}
+	// A factory that cannot make a transport now may when it is needed.
 	return nil
 }
+
+// factoryTrial is how long [New] waits for a factory.
+const factoryTrial = 5 * time.Second
 
 func (f Factory) open(ctx context.Context, _ json.RawMessage, _ environment) (mcp.Transport, error) {
 	return guard(func() (mcp.Transport, error) { return f(ctx) })
@@ -384,6 +466,12 @@ func guard(factory func() (mcp.Transport, error)) (t mcp.Transport, err error) {
 func (s *Server) validate() *fieldError {
 	if strings.TrimSpace(s.Name) == "" {
 		return &fieldError{"Name", "is empty"}
+	}
+	if i := strings.IndexFunc(s.Name, func(r rune) bool { return r == '/' || unicode.IsControl(r) }); i >= 0 {
+		return &fieldError{"Name", fmt.Sprintf("contains %q, which no Nexus request can carry in a service's name", s.Name[i:i+1])}
+	}
+	if strings.HasPrefix(s.Name, "__temporal_") {
+		return &fieldError{"Name", `begins with "__temporal_", which Temporal keeps for itself`}
 	}
 	if s.Transport == nil {
 		return &fieldError{"Transport", "is nil, want HTTP, Command, SSE, InProcess, Factory or ArgumentFactory"}

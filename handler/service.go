@@ -77,6 +77,11 @@ func (s *service) start(ctx context.Context, op operation, input json.RawMessage
 	if req.options.Execution == mcpnexus.ExecutionDurable {
 		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeNotImplemented, "%s: execution: this handler runs requests inline only, want auto or inline", s.title(op, req))
 	}
+	if !s.handler.begin() {
+		// Nothing has been sent: Temporal shall ask another worker.
+		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeUnavailable, "%s: %v", s.title(op, req), errStopping)
+	}
+	defer s.handler.calls.Done()
 	result, err := s.inline(ctx, op, req)
 	if err != nil {
 		e := s.contractError(op, req, err)
@@ -179,7 +184,7 @@ func attemptTimeout(ctx context.Context, options mcpnexus.RequestOptions) *timeo
 		left -= min(handlerMargin, left/4)
 		if left < out.timeout {
 			out.timeout = max(0, left).Round(time.Millisecond)
-			out.why = ", the time that Temporal gives a Nexus handler"
+			out.why = ", the time that the Nexus request had left"
 		}
 	}
 	return out
@@ -188,9 +193,6 @@ func attemptTimeout(ctx context.Context, options mcpnexus.RequestOptions) *timeo
 // inline runs one attempt and returns before the handler's deadline, whatever
 // the attempt does.
 func (s *service) inline(ctx context.Context, op operation, req *request) (json.RawMessage, error) {
-	if !s.handler.begin() {
-		return nil, stopping()
-	}
 	timeout := attemptTimeout(ctx, req.options)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout.timeout, timeout)
 	stop := context.AfterFunc(s.handler.life, cancel)
@@ -201,11 +203,14 @@ func (s *service) inline(ctx context.Context, op operation, req *request) (json.
 	}
 	outcomes := make(chan outcome, 1)
 	go func() {
-		defer s.handler.calls.Done()
 		defer cancel()
 		defer stop()
 		var o outcome
 		o.result, o.err = s.attempt(ctx, op, req)
+		if _, lost := errors.AsType[*lostSession](o.err); lost {
+			// The server has not read the request. It gets it in a new session.
+			o.result, o.err = s.attempt(ctx, op, req)
+		}
 		outcomes <- o
 	}()
 
@@ -228,17 +233,17 @@ func (s *service) inline(ctx context.Context, op operation, req *request) (json.
 
 // attempt sends the request once, on a connection of the pool.
 func (s *service) attempt(ctx context.Context, op operation, req *request) (result json.RawMessage, err error) {
+	defer func() {
+		// A transport or a logger may be the publisher's own code.
+		if p := recover(); p != nil {
+			result, err = nil, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: fmt.Sprintf("panic: %v", p)})
+		}
+	}()
 	c, err := s.pool.acquire(ctx, req.options.FactoryArgument, s.handler.logger(ctx))
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		// A transport may be the publisher's own code.
-		if p := recover(); p != nil {
-			err = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: fmt.Sprintf("panic: %v", p)})
-		}
-		c.release(err)
-	}()
+	defer func() { c.release(err) }()
 	// A write that does not heed ctx would keep the connection busy for ever.
 	finished := make(chan struct{})
 	defer close(finished)
@@ -264,11 +269,11 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 		timeout, ok := errors.AsType[*timeoutError](err)
 		switch {
 		case ok:
-			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: timeout.timeout, Message: timeout.Error()})
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: timeout.timeout, Message: err.Error()})
 		case errors.Is(err, context.Canceled), errors.Is(err, errStopping):
 			e = stopping()
 		default:
-			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
 		}
 	}
 	out := *e

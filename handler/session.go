@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/log"
 
@@ -34,6 +38,8 @@ type session struct {
 	initialized json.RawMessage
 	// http is true on streamable HTTP, where some params travel in headers too.
 	http bool
+	// limit is the most bytes that the handler remembers of a tool list.
+	limit int64
 
 	learning   chan struct{} // holds a token while the tools are being listed
 	toolsKnown atomic.Bool
@@ -42,7 +48,7 @@ type session struct {
 // connect performs the handshake over a transport. On failure the exchange says
 // what was seen of it on the wire.
 func connect(ctx context.Context, server *Server, transport mcp.Transport, logger log.Logger, limit int64) (_ *session, ex *exchange, err error) {
-	s := &session{learning: make(chan struct{}, 1)}
+	s := &session{learning: make(chan struct{}, 1), limit: limit}
 	ex = &exchange{}
 	defer ex.close()
 	client := mcp.NewClient(clientInfo, &mcp.ClientOptions{
@@ -87,7 +93,7 @@ func connect(ctx context.Context, server *Server, transport mcp.Transport, logge
 		return nil, ex, err
 	}
 	if a := ex.received(); a != nil {
-		s.initialized = a.Result
+		s.initialized = a.result
 	}
 	return s, ex, nil
 }
@@ -162,7 +168,7 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 	return raw, result, err
 }
 
-func (s *session) callOnce(ctx context.Context, method string, params object) (_ json.RawMessage, result mcp.Result, err error) {
+func (s *session) callOnce(ctx context.Context, method string, params object) (json.RawMessage, mcp.Result, error) {
 	wire, err := s.wire(params)
 	if err != nil {
 		return nil, nil, err
@@ -172,28 +178,25 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (_
 	ctx, cancel := context.WithCancel(withExchange(ctx, ex))
 	defer cancel()
 	defer ex.close()
-	result, err = s.understand(func() (mcp.Result, error) {
-		if method != "tools/call" {
-			return s.send(ctx, method, s.request(wire))
-		}
-		// Only CallTool knows how to put params into Mcp-Param-* headers (SEP-2243).
-		var name string
-		_ = json.Unmarshal(params["name"], &name)
-		return s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
-	})
-	raw, err := outcome(ctx, ex, err)
-	return raw, result, err
+	result, err := s.exchange(ctx, method, params, wire)
+	return outcome(ctx, ex, method, result, err)
 }
 
-// understand sends a request through the SDK, which panics over some answers
-// (v1.8.0: a null among inputRequests).
-func (s *session) understand(send func() (mcp.Result, error)) (result mcp.Result, err error) {
+// exchange sends a request through the SDK, whose panics are errors: see
+// [decodeResult].
+func (s *session) exchange(ctx context.Context, method string, params object, wire json.RawMessage) (result mcp.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			result, err = nil, fmt.Errorf("it cannot be decoded: %v", p)
+			result, err = nil, fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return send()
+	if method != "tools/call" {
+		return s.send(ctx, method, s.request(wire))
+	}
+	// Only CallTool knows how to put params into Mcp-Param-* headers (SEP-2243).
+	var name string
+	_ = json.Unmarshal(params["name"], &name)
+	return s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
 }
 
 // wire completes the params with the _meta that every request of a sessionless
@@ -217,41 +220,85 @@ func (s *session) wire(params object) (json.RawMessage, error) {
 }
 
 // outcome reads a finished exchange: what the server said goes before what the
-// SDK made of it.
-func outcome(ctx context.Context, ex *exchange, err error) (json.RawMessage, error) {
+// SDK made of it. An error beside a result need not be about the result: the
+// call's time may have run out, or the connection broken, the moment after.
+func outcome(ctx context.Context, ex *exchange, method string, result mcp.Result, err error) (json.RawMessage, mcp.Result, error) {
 	if ex.lostSession() {
-		return nil, transportError(ex, err)
+		return nil, nil, transportError(ex, err)
 	}
 	switch a := ex.received(); {
-	case a != nil && a.Error != nil:
-		if v, ok := a.Error.verdict(); ok {
-			return nil, v.err()
-		}
-		return nil, protocolError(a.Error)
+	case ctx.Err() != nil && (a == nil || a.err != nil):
+		// An error that comes now is the server's answer to the cancellation.
+		return nil, nil, context.Cause(ctx)
+	case a != nil && a.err != nil:
+		return nil, nil, answeredError(a.err)
 	case a != nil:
-		if err == nil && !isObject(a.Result) {
+		if err != nil {
+			result, err = decodeResult(method, a.result)
+		}
+		if err == nil && !isObject(a.result) {
 			err = errors.New("the result is not a JSON object")
 		}
 		if err != nil {
-			return nil, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: err.Error(), Message: "the server's answer breaks the protocol: " + err.Error()})
+			return nil, nil, verdict{Problem: err.Error()}.err()
 		}
-		return a.Result, nil
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return a.result, result, nil
 	case err == nil:
-		return nil, errors.New("the transport hid the server's answer")
+		err = errors.New("the transport hid the server's answer")
 	}
-	return nil, transportError(ex, err)
+	return nil, nil, transportError(ex, err)
 }
 
-func (v verdict) err() *mcpnexus.Error {
-	if v.Size > 0 {
-		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: v.Size})
+// handshakeError is the outcome of a handshake that failed. The requests of a
+// handshake share an exchange, so that an answer in it may be to one that went
+// well.
+func handshakeError(ctx context.Context, ex *exchange, err error) error {
+	a := ex.received()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case a != nil && a.err != nil:
+		return answeredError(a.err)
+	case ex.failed(), a == nil:
+		return transportError(ex, err)
+	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
+		return transportError(ex, err)
 	}
-	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: v.Problem, Message: "the server's answer breaks the protocol: " + v.Problem})
+	// It was answered, and the SDK could not agree with the answer.
+	return verdict{Problem: err.Error()}.err()
 }
 
-func protocolError(e *answerError) *mcpnexus.Error {
+// newResults make the SDK's results, by method.
+var newResults = map[string]func() mcp.Result{
+	"tools/list":               func() mcp.Result { return new(mcp.ListToolsResult) },
+	"tools/call":               func() mcp.Result { return new(mcp.CallToolResult) },
+	"prompts/list":             func() mcp.Result { return new(mcp.ListPromptsResult) },
+	"prompts/get":              func() mcp.Result { return new(mcp.GetPromptResult) },
+	"resources/list":           func() mcp.Result { return new(mcp.ListResourcesResult) },
+	"resources/templates/list": func() mcp.Result { return new(mcp.ListResourceTemplatesResult) },
+	"resources/read":           func() mcp.Result { return new(mcp.ReadResourceResult) },
+	"completion/complete":      func() mcp.Result { return new(mcp.CompleteResult) },
+	"server/discover":          func() mcp.Result { return new(mcp.DiscoverResult) },
+}
+
+// decodeResult decodes a result as the SDK does. Its UnmarshalJSON methods panic
+// over some results (v1.8.0: a null among inputRequests).
+func decodeResult(method string, raw json.RawMessage) (result mcp.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = nil, fmt.Errorf("the result cannot be decoded: %v", p)
+		}
+	}()
+	result = newResults[method]()
+	return result, json.Unmarshal(raw, result)
+}
+
+// answeredError makes the contract's error of a JSON-RPC error, or of a tap's
+// verdict in place of one.
+func answeredError(e *jsonrpc.Error) *mcpnexus.Error {
+	if v, ok := verdictOf(e); ok {
+		return v.err()
+	}
 	data := e.Data
 	if string(data) == "null" {
 		data = nil
@@ -262,9 +309,17 @@ func protocolError(e *answerError) *mcpnexus.Error {
 	}
 	if len(data) > maxErrorData {
 		out.Data = nil
-		out.Message += fmt.Sprintf("; its data of %d bytes was left out, the limit is %d", len(data), maxErrorData)
+		out.Message = fmt.Sprintf("%s (JSON-RPC error %d; its data of %d bytes was left out, the limit is %d)", truncate(e.Message, maxErrorMessage/2), e.Code, len(data), maxErrorData)
 	}
 	return mcpnexus.NewError(out)
+}
+
+func (v verdict) err() *mcpnexus.Error {
+	if v.Size > 0 {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: v.Size})
+	}
+	problem := truncate(v.Problem, maxErrorMessage)
+	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: problem, Message: "the server's answer breaks the protocol: " + problem})
 }
 
 // transportError makes the contract's error of a request that got no answer.
@@ -273,15 +328,17 @@ func transportError(ex *exchange, err error) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if ex.status < 300 {
-		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
 	}
 	e := mcpnexus.NewError(mcpnexus.Error{
 		Type: mcpnexus.ErrorTypeTransport, HTTPStatus: ex.status,
 		Message: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", ex.status, http.StatusText(ex.status))),
 	})
-	switch ex.status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	switch {
+	case ex.status == http.StatusTooManyRequests, ex.status == http.StatusServiceUnavailable:
 		e.NextRetryDelay = ex.retryAfter
+	case ex.status < 400:
+		e.Message += ": " + withoutSecrets(err)
 	}
 	if lost {
 		// The session is gone, not the endpoint: a new connection gets a new one.
@@ -292,8 +349,29 @@ func transportError(ex *exchange, err error) error {
 	return e
 }
 
+// withoutSecrets returns an error's text for callers, who are to know neither
+// the server's URL, in which some keep a key, nor a session.
+func withoutSecrets(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	text := sessionText.ReplaceAllString(err.Error(), "")
+	return urlText.ReplaceAllStringFunc(text, func(found string) string {
+		u, err := url.Parse(found)
+		if err != nil {
+			return "(URL)"
+		}
+		return u.Scheme + "://" + u.Host
+	})
+}
+
+var (
+	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>]+`)
+	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)`)
+)
+
 // lostSession marks the error of a request whose connection is of no use to
-// another.
+// another, and which the server has not read.
 type lostSession struct{ cause *mcpnexus.Error }
 
 func (e *lostSession) Error() string { return e.cause.Error() }
@@ -359,8 +437,8 @@ func (s *session) learnTools(ctx context.Context, like object) error {
 		}
 		params = params.with("_meta", encode(listMeta))
 	}
-	_, err := s.list(ctx, listTools, params, 0)
-	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && e.Type == mcpnexus.ErrorTypeProtocol {
+	_, err := s.list(ctx, listTools, params, s.limit)
+	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && e.NonRetryable && e.Type != mcpnexus.ErrorTypeTransport {
 		// A server that does not list its tools may well run them. If it wants a
 		// header all the same, it says so.
 		s.toolsKnown.Store(true)

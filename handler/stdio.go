@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"sync"
 	"time"
 
@@ -43,63 +42,89 @@ type stdioTransport struct {
 
 // Connect implements [mcp.Transport]: it starts the process.
 func (t *stdioTransport) Connect(ctx context.Context) (mcp.Connection, error) {
-	stdin, err := t.cmd.StdinPipe()
-	if err != nil {
+	p := &process{cmd: t.cmd, exited: make(chan struct{}), logged: make(chan struct{})}
+	if err := p.start(); err != nil {
 		return nil, err
 	}
-	// Pipes of our own: Wait closes the exec package's, and with them an answer
-	// that the process wrote before it ended.
-	stdout, stdoutWriter, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	stderr, stderrWriter, err := os.Pipe()
-	if err != nil {
-		stdout.Close()
-		stdoutWriter.Close()
-		return nil, err
-	}
-	t.cmd.Stdout, t.cmd.Stderr = stdoutWriter, stderrWriter
-	ownProcessGroup(t.cmd)
-	err = t.cmd.Start()
-	stdoutWriter.Close()
-	stderrWriter.Close()
-	if err != nil {
-		stdin.Close()
-		stdout.Close()
-		stderr.Close()
-		return nil, err
-	}
-
-	p := &process{cmd: t.cmd, stdin: stdin, stdout: stdout, stderr: stderr, exited: make(chan struct{})}
 	go func() {
 		p.exitErr = t.cmd.Wait()
 		close(p.exited)
 	}()
-	go logLines(stderr, t.logger)
-	lines := &messageLines{in: bufio.NewReaderSize(stdout, 64<<10), logger: t.logger, limit: t.limit}
+	go func() {
+		defer close(p.logged)
+		logLines(p.stderr, t.logger)
+	}()
+	lines := &messageLines{in: bufio.NewReaderSize(p.stdout, 64<<10), logger: t.logger, limit: t.limit, ended: p.ended}
 	return (&mcp.IOTransport{
 		Reader: struct {
 			io.Reader
 			io.Closer
 		}{lines, p},
-		Writer:        stdin,
+		Writer:        p.stdin,
 		MaxLineLength: -1, // messageLines has the limit
 	}).Connect(ctx)
 }
 
 type process struct {
-	cmd            *exec.Cmd
-	stdin          io.Closer
-	stdout, stderr io.Closer
+	cmd                   *exec.Cmd
+	stdin, stdout, stderr *os.File
 
 	closeOnce sync.Once
 	exited    chan struct{}
-	exitErr   error // valid after exited
+	exitErr   error         // valid after exited
+	logged    chan struct{} // closed when all of stderr is in the log
+}
+
+// start starts the process with pipes of our own: Wait would close the exec
+// package's, and lose an answer that the process wrote before it ended.
+func (p *process) start() error {
+	var opened []*os.File
+	closeAll := func() {
+		for _, f := range opened {
+			f.Close()
+		}
+	}
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err == nil {
+			opened = append(opened, r, w)
+		}
+		return r, w, err
+	}
+	stdin, ours, err1 := pipe()
+	p.stdin = ours
+	ours, stdout, err2 := pipe()
+	p.stdout = ours
+	ours, stderr, err3 := pipe()
+	p.stderr = ours
+	if err := errors.Join(err1, err2, err3); err != nil {
+		closeAll()
+		return err
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, stdout, stderr
+	ownProcessGroup(p.cmd)
+	if err := p.cmd.Start(); err != nil {
+		closeAll()
+		return err
+	}
+	for _, theirs := range []*os.File{stdin, stdout, stderr} {
+		theirs.Close()
+	}
+	return nil
+}
+
+// ended says why the process's output came to an end.
+func (p *process) ended() error {
+	if !p.endsWithin(terminateAfter / 4) {
+		return fmt.Errorf("the process closed its stdout: %w", io.EOF)
+	}
+	if p.exitErr == nil {
+		return fmt.Errorf("the process ended: %w", io.EOF)
+	}
+	return fmt.Errorf("the process ended with %v: %w", p.exitErr, io.EOF)
 }
 
 // Close ends the process the way the specification asks for: it closes stdin,
-// then sends SIGTERM, then kills, with time in between. It takes at most three
+// then sends SIGTERM, then kills, with time in between. It takes at most four
 // times [terminateAfter].
 func (p *process) Close() error {
 	p.closeOnce.Do(func() {
@@ -113,6 +138,12 @@ func (p *process) Close() error {
 		}
 		// What the process left behind in its group goes with it.
 		killGroup(p.cmd.Process)
+		// Its last words are the most interesting. Only a child that left the group
+		// can still hold stderr open.
+		select {
+		case <-p.logged:
+		case <-time.After(terminateAfter):
+		}
 		p.stdout.Close()
 		p.stderr.Close()
 	})
@@ -155,73 +186,73 @@ type messageLines struct {
 	in     *bufio.Reader
 	logger log.Logger
 	limit  int64
+	ended  func() error // says why the output ended; nil when that is plain
 	out    []byte
 }
 
 // Read implements [io.Reader].
 func (m *messageLines) Read(p []byte) (int, error) {
 	for len(m.out) == 0 {
-		line, size, err := m.line()
-		if err != nil {
-			// A line without an end is an answer that was cut off.
-			if len(line) > 0 && errors.Is(err, io.EOF) {
-				return 0, io.ErrUnexpectedEOF
-			}
+		line, size, id, err := m.line()
+		switch {
+		case err == nil:
+			m.out = m.judge(line, size, id)
+		case errors.Is(err, io.EOF) && m.ended != nil:
+			return 0, m.ended()
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return 0, io.ErrUnexpectedEOF
+		default:
 			return 0, err
 		}
-		m.out = m.judge(line, size)
 	}
 	n := copy(p, m.out)
 	m.out = m.out[n:]
 	return n, nil
 }
 
-// line reads a line, of which it keeps no more than the limit.
-func (m *messageLines) line() (line []byte, size int64, err error) {
+// line reads a line, of which it keeps no more than the limit. The ID is that
+// of an answer, if the line looks like one.
+func (m *messageLines) line() (line []byte, size int64, id func() (string, bool), err error) {
+	var scan topLevel
 	for {
 		part, err := m.in.ReadSlice('\n')
 		size += int64(len(part))
-		if room := m.limit + 1 - int64(len(line)); room > 0 {
-			line = append(line, part[:min(int64(len(part)), room)]...)
+		if size <= m.limit {
+			line = append(line, part...)
+		} else {
+			scan.feed(line)
+			scan.feed(part)
+			line = line[:0]
 		}
 		if err != bufio.ErrBufferFull {
-			return line, size, err
+			return line, size, func() (string, bool) { scan.feed(line); return scan.answerID() }, err
 		}
 	}
 }
 
 // judge returns what the SDK shall see of a line: the message, a verdict on it,
 // or nothing.
-func (m *messageLines) judge(line []byte, size int64) []byte {
+func (m *messageLines) judge(line []byte, size int64, id func() (string, bool)) []byte {
 	text := bytes.TrimSpace(line)
-	if len(text) == 0 {
-		return nil
-	}
 	var v verdict
 	switch {
 	case size > m.limit:
 		v.Size = size
+	case len(text) == 0:
+		return nil
 	case isBatch(text):
 		return line
 	default:
-		var message struct {
-			JSONRPC string `json:"jsonrpc"`
-			answer
-		}
-		err := json.Unmarshal(text, &message)
-		if err == nil && message.JSONRPC == "2.0" {
+		_, err := decodeAnswer(text)
+		if err == nil {
 			return line
 		}
-		if err == nil {
-			err = errors.New(`no "jsonrpc": "2.0"`)
-		}
-		v.Problem = fmt.Sprintf("not a JSON-RPC message: %v", err)
+		v.Problem = err.Error()
 	}
-	// Only an answer names an ID, and no request of ours has another form of it.
-	if match := responseID.FindSubmatch(text[:min(len(text), stderrLine)]); match != nil && bytes.Contains(text, []byte(`"jsonrpc"`)) {
-		return append(v.answer(string(match[1])), '\n')
+	if id, ok := id(); ok {
+		return append(v.answer(id), '\n')
 	}
-	m.logger.Warn("MCP server wrote something else than a message to stdout; skipped", "line", string(text[:min(len(text), stderrLine)]))
+	m.logger.Warn("MCP server wrote something else than a message to stdout; skipped", "bytes", size, "line", string(text[:min(len(text), stderrLine)]))
 	return nil
 }
 
@@ -241,5 +272,3 @@ func isBatch(line []byte) bool {
 	}
 	return len(batch) > 0
 }
-
-var responseID = regexp.MustCompile(`"id"\s*:\s*([0-9]{1,18})\b`)

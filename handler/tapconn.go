@@ -2,13 +2,11 @@ package handler
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
-	"strconv"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -30,7 +28,7 @@ func (t *tapTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fmt.Sprintf("%T", conn) == "*mcp.streamableClientConn" {
+	if logging, ok := t.transport.(*mcp.LoggingTransport); fmt.Sprintf("%T", conn) == "*mcp.streamableClientConn" || ok && isStreamable(logging.Transport) {
 		_ = conn.Close()
 		return nil, errHidden
 	}
@@ -43,6 +41,11 @@ func (t *tapTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 // HTTP connection the protocol version through a method that only the SDK can
 // call, so that nothing may stand between them.
 var errHidden = errors.New("the factory's transport wraps an mcp.StreamableClientTransport: return that itself, and put what the wrapper does into its HTTPClient")
+
+func isStreamable(t mcp.Transport) bool {
+	_, ok := t.(*mcp.StreamableClientTransport)
+	return ok
+}
 
 type tapConn struct {
 	mcp.Connection
@@ -87,23 +90,22 @@ func (c *tapConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 		delete(c.waiting, resp.ID)
 		c.mu.Unlock()
 		if ex != nil {
-			a := &answer{ID: json.RawMessage(idJSON(resp.ID)), Result: resp.Result}
-			if wire, ok := errors.AsType[*jsonrpc.Error](resp.Error); ok {
-				a.Error = &answerError{Code: wire.Code, Message: wire.Message, Data: wire.Data}
-			}
-			ex.receive(a)
+			ex.receive(newAnswer(resp))
 		}
 	}
 	return msg, nil
 }
 
-// blame gives every waiting call the reason for which the connection breaks: a
-// message that cannot be read does not say whose answer it was.
+// blame gives the call that waits the reason for which the connection breaks.
+// When several wait, the message does not say whose answer it was: all they know
+// is that the connection broke.
 func (c *tapConn) blame(problem string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, ex := range c.waiting {
-		ex.refuse(verdict{Problem: problem})
+	if len(c.waiting) == 1 {
+		for _, ex := range c.waiting {
+			ex.refuse(verdict{Problem: problem})
+		}
 	}
 	clear(c.waiting)
 }
@@ -122,16 +124,4 @@ func malformed(err error) (string, bool) {
 		return "", false
 	}
 	return err.Error(), true
-}
-
-// idJSON writes a request ID as it stands on the wire.
-func idJSON(id jsonrpc.ID) string {
-	switch v := id.Raw().(type) {
-	case int64:
-		return strconv.FormatInt(v, 10)
-	case string:
-		out, _ := json.Marshal(v)
-		return string(out)
-	}
-	return "null"
 }

@@ -9,6 +9,8 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
 // tapRoundTripper taps an MCP transport's HTTP requests, see [exchange].
@@ -39,22 +41,23 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		ex.receiveStatus(resp)
 		return resp, nil
 	}
-	if !isCall {
-		// A notification, or a GET with which the SDK takes up a stream that broke
-		// off: its status is not the call's, but the answer may come on it.
-		if ex.requestID() != "" && resp.StatusCode/100 == 2 && mediaType(resp.Header) == "text/event-stream" {
-			resp.Body = t.tapEvents(resp.Body, ex)
-		}
-		return resp, nil
-	}
-	ex.receiveStatus(resp)
-	switch media := mediaType(resp.Header); {
+	media := mediaType(resp.Header)
+	switch events := media == "text/event-stream" && resp.StatusCode/100 == 2; {
+	case events && ex.requestID() != "":
+		// The call's own stream, or one with which the SDK takes it up again.
+		resp.Body = &eventTap{body: resp.Body, in: bufio.NewReader(resp.Body), ex: ex, limit: t.limit}
+	case !isCall:
+		// Nothing that these answer is of interest, but a handshake ends with one.
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, t.limit), resp.Body}
+	case resp.StatusCode/100 == 3 && resp.Header.Get("Location") != "":
+		// http.Client follows it or says why not.
 	case resp.StatusCode/100 != 2:
-		err = t.tapBody(resp, ex.inspectFailure)
-	case media == "text/event-stream":
-		resp.Body = t.tapEvents(resp.Body, ex)
+		err = t.tapBody(resp, func(body []byte) []byte { return ex.inspectFailure(resp.StatusCode, body) })
 	case media == "application/json":
-		err = t.tapBody(resp, func(body []byte) []byte { return ex.inspect(body, t.limit) })
+		err = t.tapBody(resp, func(body []byte) []byte { return ex.inspectAnswer(body, t.limit) })
 	default:
 		// A login page, or an acceptance without an answer. The SDK would give the
 		// connection up.
@@ -65,6 +68,9 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if isCall || ex.params == nil && req.Method == http.MethodPost && resp.StatusCode >= 400 {
+		ex.receiveStatus(resp)
 	}
 	return resp, nil
 }
@@ -82,61 +88,55 @@ func (t *tapRoundTripper) tapBody(resp *http.Response, inspect func([]byte) []by
 	return nil
 }
 
-// inspect shows a message to the exchange and returns what the SDK shall see:
-// the message, or a verdict on it.
-func (ex *exchange) inspect(message []byte, limit int64) []byte {
+// inspectAnswer shows a message that must be the request's answer to the
+// exchange, and returns what the SDK shall see: the message, or a verdict on it.
+func (ex *exchange) inspectAnswer(message []byte, limit int64) []byte {
 	if int64(len(message)) > limit {
 		return ex.refuse(verdict{Size: int64(len(message))})
 	}
-	var a answer
-	if err := json.Unmarshal(message, &a); err != nil {
-		return ex.refuse(verdict{Problem: "not a JSON-RPC message: " + err.Error()})
+	a, err := decodeAnswer(message)
+	if err != nil {
+		return ex.refuse(verdict{Problem: err.Error()})
 	}
-	ex.receive(&a)
+	if a == nil || !ex.receive(a) {
+		return ex.refuse(verdict{Problem: "the answer is to another request"})
+	}
 	return message
+}
+
+// statusRules are the HTTP statuses that mean the same whatever the body says:
+// they are about who asks and how often, not about the request.
+var statusRules = map[int]bool{
+	http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusRequestTimeout: true, http.StatusTooEarly: true,
+	http.StatusTooManyRequests: true, http.StatusServiceUnavailable: true,
 }
 
 // inspectFailure does the same for the body of an HTTP failure, which may be a
 // JSON-RPC error or anything. The SDK shall see a JSON-RPC error in each case:
 // over another body it gives up the connection, and with it the calls that are
 // not concerned.
-func (ex *exchange) inspectFailure(body []byte) []byte {
-	var a answer
-	if json.Unmarshal(body, &a) == nil && a.Error != nil {
-		// Some servers do not read the request's ID before they refuse it.
-		unread := len(a.ID) == 0 || string(a.ID) == "null"
-		if unread {
-			a.ID = json.RawMessage(ex.requestID())
-		}
-		if ex.receive(&a) {
-			ex.mu.Lock()
-			ex.unread = unread
-			ex.mu.Unlock()
-		}
-		return body
+func (ex *exchange) inspectFailure(status int, body []byte) []byte {
+	var failure struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *jsonrpc.Error  `json:"error"`
 	}
-	if ex.lostSession() {
-		return body // and the SDK shall give the connection up
+	if json.Unmarshal(body, &failure) == nil && failure.JSONRPC == "2.0" && failure.Error != nil && !statusRules[status] {
+		// Some servers do not read the request's ID before they refuse it.
+		unread := len(failure.ID) == 0 || string(failure.ID) == "null"
+		if unread || string(failure.ID) == ex.requestID() {
+			ex.mu.Lock()
+			ex.answer, ex.unread = &answer{id: ex.id, err: failure.Error}, unread
+			ex.mu.Unlock()
+			return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(ex.requestID()), "error": failure.Error})
+		}
 	}
 	return verdict{}.answer(ex.requestID())
 }
 
-// refuse puts a verdict in the answer's place.
-func (ex *exchange) refuse(v verdict) []byte {
-	message := v.answer(ex.requestID())
-	var a answer
-	if err := json.Unmarshal(message, &a); err == nil {
-		ex.receive(&a)
-	}
-	return message
-}
-
-func (t *tapRoundTripper) tapEvents(body io.ReadCloser, ex *exchange) io.ReadCloser {
-	return &eventTap{body: body, in: bufio.NewReader(body), ex: ex, limit: t.limit}
-}
-
 // eventTap passes a server-sent event stream on, one event at a time, and
-// inspects the data of each.
+// inspects the data of each. It writes the events anew: the SDK is stricter than
+// the standard about what else a stream may hold.
 // Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 type eventTap struct {
 	body  io.Closer
@@ -164,22 +164,22 @@ func (t *eventTap) Close() error { return t.body.Close() }
 
 // next reads one event and puts it into out.
 func (t *eventTap) next() {
-	var event, data bytes.Buffer
+	var data bytes.Buffer
+	var size int64
 	tooLarge, hasData, message := false, false, true
 	for {
-		line, complete, err := t.line(t.limit - int64(event.Len()))
+		line, complete, err := t.line(t.limit - size)
+		size += int64(len(line))
 		tooLarge = tooLarge || !complete
 		if err != nil {
 			t.err = err
 			// The end of the stream discards an event that it cuts off, but some
 			// servers leave the last empty line out after a whole one.
-			if !hasData || !json.Valid(data.Bytes()) {
+			if !tooLarge && (!hasData || !json.Valid(data.Bytes())) {
 				return
 			}
-			event.WriteByte('\n')
 			break
 		}
-		event.Write(line)
 		line = bytes.TrimRight(line, "\r\n")
 		if len(line) == 0 {
 			break
@@ -195,20 +195,38 @@ func (t *eventTap) next() {
 			data.Write(value)
 		case "event":
 			message = len(value) == 0 || string(value) == "message"
+		case "id", "retry":
+			fmt.Fprintf(&t.out, "%s: %s\n", field, value)
 		}
 	}
 	switch {
 	case tooLarge:
-		fmt.Fprintf(&t.out, "data: %s\n\n", t.ex.refuse(verdict{Size: t.limit + 1}))
+		t.write(t.ex.refuse(verdict{Size: t.limit + 1}))
 	case hasData && message && data.Len() > 0:
-		if seen := t.ex.inspect(data.Bytes(), t.limit); !bytes.Equal(seen, data.Bytes()) {
-			fmt.Fprintf(&t.out, "data: %s\n\n", seen)
-			return
-		}
-		t.out.Write(event.Bytes())
-	default:
-		t.out.Write(event.Bytes())
+		t.write(t.inspect(data.Bytes()))
+	case t.out.Len() > 0:
+		t.write(nil) // an event that only carries the ID to resume from
 	}
+}
+
+// inspect shows a message of the stream to the exchange. Others than the answer
+// may stand before it.
+func (t *eventTap) inspect(message []byte) []byte {
+	a, err := decodeAnswer(message)
+	if err != nil {
+		return t.ex.refuse(verdict{Problem: err.Error()})
+	}
+	if a != nil {
+		t.ex.receive(a)
+	}
+	return message
+}
+
+func (t *eventTap) write(data []byte) {
+	for line := range bytes.Lines(data) {
+		fmt.Fprintf(&t.out, "data: %s\n", bytes.TrimSuffix(line, []byte("\n")))
+	}
+	t.out.WriteByte('\n')
 }
 
 // line reads one line with its end. What exceeds room is read and forgotten,

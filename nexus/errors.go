@@ -2,7 +2,7 @@ package nexus
 
 import (
 	"encoding/json"
-	"errors"
+	"iter"
 	"net/http"
 	"time"
 
@@ -169,17 +169,40 @@ func (e *Error) ApplicationError() error {
 // cancelled, the endpoint does not exist, or the request was refused as
 // malformed. It is deterministic.
 func ErrorFrom(err error) (*Error, bool) {
-	for ; err != nil; err = errors.Unwrap(err) {
+	for err := range chain(err) {
 		if e, ok := err.(*Error); ok {
 			return e, true
 		}
-		app, ok := err.(*temporal.ApplicationError)
-		if !ok || !ErrorType(app.Type()).known() {
-			continue
+		if app, ok := err.(*temporal.ApplicationError); ok && ErrorType(app.Type()).known() {
+			return fromApplicationError(app), true
 		}
-		return fromApplicationError(app), true
 	}
 	return nil, false
+}
+
+// chain yields err and what it wraps, in the order of [errors.As].
+func chain(err error) iter.Seq[error] {
+	return func(yield func(error) bool) { walk(err, yield) }
+}
+
+func walk(err error, yield func(error) bool) bool {
+	if err == nil {
+		return true
+	}
+	if !yield(err) {
+		return false
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return walk(e.Unwrap(), yield)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if !walk(err, yield) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func fromApplicationError(app *temporal.ApplicationError) *Error {
@@ -248,7 +271,7 @@ func Retryable(err error) bool {
 	if e, ok := ErrorFrom(err); ok {
 		return !e.NonRetryable
 	}
-	for ; err != nil; err = errors.Unwrap(err) {
+	for err := range chain(err) {
 		switch e := err.(type) {
 		case *temporal.CanceledError, *temporal.TerminatedError:
 			return false

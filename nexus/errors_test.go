@@ -53,6 +53,7 @@ func TestEveryRowOfTheTableKeepsItsFieldsOverTheWire(t *testing.T) {
 					NonRetryable: true, Cause: want.ApplicationError()})),
 				"wrapped by Go code": fmt.Errorf("calling: %w", overTheWire(t, want.ApplicationError())),
 				"as itself":          fmt.Errorf("calling: %w", want),
+				"joined with others": errors.Join(errors.New("other"), fmt.Errorf("a: %w, b: %w", errors.New("b"), overTheWire(t, want.ApplicationError()))),
 			} {
 				got, ok := mcpnexus.ErrorFrom(err)
 				require.True(t, ok, place)

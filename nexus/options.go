@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -95,8 +96,8 @@ func (o RequestOptions) Validate() error {
 		return err
 	}
 	// Written so that NaN, which compares false with everything, is refused too.
-	if p.BackoffCoefficient != 0 && !(p.BackoffCoefficient >= 1) {
-		return fmt.Errorf("retryPolicy.backoffCoefficient: %v is less than 1", p.BackoffCoefficient)
+	if p.BackoffCoefficient != 0 && !(p.BackoffCoefficient >= 1 && p.BackoffCoefficient <= math.MaxFloat64) {
+		return fmt.Errorf("retryPolicy.backoffCoefficient: %v is not a number of at least 1", p.BackoffCoefficient)
 	}
 	if p.MaximumInterval != 0 && p.MaximumInterval < p.InitialInterval {
 		return fmt.Errorf("retryPolicy.maximumInterval: %v is less than initialInterval %v", p.MaximumInterval, p.InitialInterval)

@@ -67,7 +67,7 @@ func TestABadOptionIsRefusedByName(t *testing.T) {
 		{"an unknown field of the retry policy", `{"retryPolicy":{"attempts":3}}`, "retryPolicy.attempts: unknown field, want one of backoffCoefficient, "},
 		{"a fraction of an attempt", `{"retryPolicy":{"maximumAttempts":1.5}}`, "retryPolicy.maximumAttempts: 1.5 is not a valid int32"},
 		{"negative attempts", `{"retryPolicy":{"maximumAttempts":-1}}`, "retryPolicy.maximumAttempts: -1 is negative"},
-		{"a shrinking backoff", `{"retryPolicy":{"backoffCoefficient":0.5}}`, "retryPolicy.backoffCoefficient: 0.5 is less than 1"},
+		{"a shrinking backoff", `{"retryPolicy":{"backoffCoefficient":0.5}}`, "retryPolicy.backoffCoefficient: 0.5 is not a number of at least 1"},
 		{"a maximum under the initial interval", `{"retryPolicy":{"initialInterval":"10s","maximumInterval":"1s"}}`, "retryPolicy.maximumInterval: 1s is less than initialInterval 10s"},
 		{"an empty error type", `{"retryPolicy":{"nonRetryableErrorTypes":[""]}}`, "retryPolicy.nonRetryableErrorTypes: an error type is empty"},
 		{"error types of another type", `{"retryPolicy":{"nonRetryableErrorTypes":"a"}}`, "retryPolicy.nonRetryableErrorTypes: "},
@@ -87,6 +87,7 @@ func TestOptionsThatWouldBeRefusedAreNotWritten(t *testing.T) {
 		{StartToCloseTimeout: -1},
 		{FactoryArgument: json.RawMessage(`{`)},
 		{RetryPolicy: &temporal.RetryPolicy{BackoffCoefficient: math.NaN()}},
+		{RetryPolicy: &temporal.RetryPolicy{BackoffCoefficient: math.Inf(1)}},
 		{Execution: "sometimes"},
 	} {
 		_, err := json.Marshal(options)

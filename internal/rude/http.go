@@ -21,12 +21,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a message", http.StatusBadRequest)
 		return
 	}
+	c := &httpConnection{w: w, r: r, events: s.options.EventStream}
 	if m.ID == nil {
-		s.handle(nil, m)
+		// Without a session it would be anybody's request that is cancelled: there,
+		// a client cancels by closing the request's stream.
+		if s.options.Legacy {
+			s.handle(c, m)
+		}
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	c := &httpConnection{w: w, r: r, events: s.options.EventStream}
 	// Only a stream can carry more than one message.
 	if m.Method == "tools/call" {
 		var p struct {
@@ -83,6 +87,8 @@ func (c *httpConnection) cut(half string) {
 	c.w.(http.Flusher).Flush()
 	panic(http.ErrAbortHandler) // closes the connection without the end of the body
 }
+
+func (c *httpConnection) session() string { return c.r.Header.Get("Mcp-Session-Id") }
 
 func (c *httpConnection) gone() <-chan struct{} { return c.r.Context().Done() }
 

@@ -44,9 +44,11 @@ type Options struct {
 //	noise            n: log and progress notifications before the answer
 //	flood-stderr     bytes: that many to stderr before the answer (stdio)
 //	huge             bytes: a text of that many bytes
+//	huge-id-last     bytes: the same, with the message's ID at its end
+//	huge-notification bytes: a notification of that many bytes before the answer
 //	status           status, retryAfter: an HTTP status (HTTP only)
 //	stats            nothing: a Stats as structuredContent
-var Tools = []string{"echo", "error", "raw-result", "raw-message", "close", "exit", "slow", "silent", "noise", "flood-stderr", "huge", "status", "stats"}
+var Tools = []string{"echo", "error", "raw-result", "raw-message", "close", "exit", "slow", "silent", "noise", "flood-stderr", "huge", "huge-id-last", "huge-notification", "status", "stats"}
 
 // Stats count what the server saw.
 type Stats struct {
@@ -70,7 +72,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	stats     Stats
-	cancelled map[string]chan struct{} // by request ID
+	cancelled map[string]chan struct{} // by session and request ID
 	sessions  int
 }
 
@@ -113,6 +115,8 @@ type connection interface {
 	send(message string)
 	// cut writes half of a message and closes the connection.
 	cut(half string)
+	// session tells requests with the same ID apart.
+	session() string
 	// gone is closed when the other side has left.
 	gone() <-chan struct{}
 	// flood writes to stderr, where there is one.
@@ -138,7 +142,7 @@ func (s *Server) handle(c connection, m message) {
 			RequestID json.RawMessage `json:"requestId"`
 		}
 		_ = json.Unmarshal(m.Params, &p)
-		s.cancel(string(p.RequestID))
+		s.cancel(c.session() + "/" + string(p.RequestID))
 	case "notifications/initialized":
 	case "tools/list":
 		s.list(c, m, "tools", `{"name":%q,"inputSchema":{"type":"object"}}`)
@@ -173,17 +177,20 @@ func (s *Server) call(c connection, m message) {
 	var a arguments
 	_ = json.Unmarshal(p.Arguments, &a)
 	cancelled := make(chan struct{})
+	key := c.session() + "/" + string(m.ID)
 	s.mu.Lock()
 	s.stats.Calls[p.Name]++
 	if p.Name != "stats" {
 		s.stats.Meta, s.stats.Params = p.Meta, m.Params
 	}
-	s.cancelled[string(m.ID)] = cancelled
+	s.cancelled[key] = cancelled
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.cancelled, string(m.ID))
+		if s.cancelled[key] == cancelled {
+			delete(s.cancelled, key)
+		}
 	}()
 
 	switch p.Name {
@@ -218,7 +225,7 @@ func (s *Server) call(c connection, m message) {
 			s.text(c, m, "at last")
 		case <-cancelled:
 		case <-c.gone():
-			s.cancel(string(m.ID))
+			s.count(func() { s.stats.Cancelled++ })
 		}
 	case "noise":
 		for i := range a.N {
@@ -231,6 +238,11 @@ func (s *Server) call(c connection, m message) {
 		s.text(c, m, "flooded")
 	case "huge":
 		s.text(c, m, strings.Repeat("x", a.Bytes))
+	case "huge-id-last":
+		c.send(fmt.Sprintf(`{"result":{"resultType":"complete","content":[{"type":"text","text":"%s"}]},"jsonrpc":"2.0","id":%s}`, strings.Repeat("x", a.Bytes), m.ID))
+	case "huge-notification":
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","id":2,"data":"%s"}}`, strings.Repeat("x", a.Bytes)))
+		s.text(c, m, "sorry")
 	case "status":
 		c.status(a.Status, a.RetryAfter)
 	case "stats":

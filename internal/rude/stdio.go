@@ -85,6 +85,8 @@ func (c *stdioConnection) cut(half string) {
 	os.Exit(1)
 }
 
+func (c *stdioConnection) session() string { return "" }
+
 func (c *stdioConnection) gone() <-chan struct{} { return c.left }
 
 func (c *stdioConnection) flood(bytes int) {

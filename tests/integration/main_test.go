@@ -77,12 +77,16 @@ func runTests(m *testing.M) int {
 
 func dial(ctx context.Context, namespace string) (client.Client, error) {
 	options := temporalServer.ClientOptions(namespace)
+	options.Logger = newLogger()
+	return client.DialContext(ctx, options)
+}
+
+func newLogger() log.Logger {
 	level := slog.LevelError + 4 // failing operations are what the tests are about
 	if testing.Verbose() {
 		level = slog.LevelWarn
 	}
-	options.Logger = log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
-	return client.DialContext(ctx, options)
+	return log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 }
 
 var unique atomic.Int64
@@ -200,3 +204,14 @@ func (c *complaints) Errorf(format string, args ...any) {
 }
 
 func (c *complaints) err() error { return errors.Join(c.found...) }
+
+// within asks again and again, for a minute at most, until the answer is yes.
+// Asking takes its time: nothing waits in between.
+func within(t *testing.T, yes func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !yes() {
+		require.NoError(t, ctx.Err())
+	}
+}
