@@ -166,8 +166,9 @@ func (e *Error) ApplicationError() error {
 // ErrorFrom finds the contract's error in the cause chain of any error that an
 // operation, a child workflow or an activity handed to workflow code. It
 // returns false when there is none: the operation itself timed out or was
-// cancelled, the endpoint does not exist, or the request was refused as
-// malformed. It is deterministic.
+// cancelled, or the request was refused before it reached the server (a
+// nexus.HandlerError, such as BAD_REQUEST or NOT_FOUND). It is deterministic, and
+// of use outside of workflows too: to whoever awaits one that failed with it.
 func ErrorFrom(err error) (*Error, bool) {
 	for err := range chain(err) {
 		if e, ok := err.(*Error); ok {

@@ -56,8 +56,9 @@ type RequestOptions struct {
 	StartToCloseTimeout time.Duration
 	// ScheduleToCloseTimeout limits all attempts together. Zero means no limit.
 	ScheduleToCloseTimeout time.Duration
-	// RetryPolicy has the meaning of a Temporal activity's. Nil means Temporal's
-	// default policy.
+	// RetryPolicy has the meaning of a Temporal activity's for a handler that
+	// retries; one that runs requests inline makes a single attempt and heeds
+	// NonRetryableErrorTypes alone. Nil means Temporal's default policy.
 	RetryPolicy *temporal.RetryPolicy
 	// Execution is where the request runs. Empty means [ExecutionAuto].
 	Execution Execution

@@ -37,7 +37,7 @@ func blocks(t *testing.T, language string) []string {
 
 func TestTheReadmesGoCodeIsTheQuickstarts(t *testing.T) {
 	var source strings.Builder
-	for _, file := range []string{"main.go", "workflow.go"} {
+	for _, file := range []string{"main.go", "workflow.go", "workflow_test.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		source.WriteString(dedent(string(text)))

@@ -68,7 +68,7 @@ func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
 	_, err = weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_wether", Arguments: map[string]any{"city": city}})
 	refused, ok := mcpnexus.ErrorFrom(err)
 	if !ok {
-		return nil, fmt.Errorf("a tool that does not exist was called: %w", err)
+		return nil, err // cancelled, timed out, or refused as malformed
 	}
 	note("%s %d, retryable %v", refused.Type, refused.Code, !refused.NonRetryable)
 
