@@ -91,8 +91,17 @@ func (c *Client) encode(params mcp.Params) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("params cannot be encoded as JSON: %w", err)
 	}
+	if len(input) > MaxRequestBytes {
+		return nil, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), MaxRequestBytes)
+	}
 	return input, nil
 }
+
+// MaxRequestBytes is the most bytes of JSON that a request may have: a little
+// less than the 2 MiB that a Temporal server takes in one payload by default. A
+// larger one would fail the workflow task, and every retry of it. Temporal's JSON
+// writes <, > and & as six bytes each.
+const MaxRequestBytes = 2<<20 - 64<<10
 
 // badRequest is the error that the handler would answer, so that workflow code
 // need not care which side noticed.

@@ -21,6 +21,9 @@ var (
 	listResourceTemplates = listKind{"resources/templates/list", "resourceTemplates"}
 )
 
+// maxPages is more pages than any list has that is worth reading.
+const maxPages = 5000
+
 // list follows the server's cursors to the end and returns one result. A limit
 // above zero ends it early when the result grows beyond.
 func (s *session) list(ctx context.Context, kind listKind, params object, limit int64) (json.RawMessage, error) {
@@ -45,6 +48,9 @@ func (s *session) list(ctx context.Context, kind listKind, params object, limit 
 		}
 		if cursor == "" {
 			break
+		}
+		if len(seen) == maxPages {
+			return nil, verdict{Problem: fmt.Sprintf("the list does not end: it has more than %d pages", maxPages)}.err()
 		}
 		if seen[cursor] {
 			return nil, verdict{Problem: fmt.Sprintf("the list does not end: the cursor %.80q came twice", cursor)}.err()

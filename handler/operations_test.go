@@ -3,6 +3,7 @@ package handler_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -578,4 +581,109 @@ func TestAnErrorTypeThatTheCallerDoesNotWantRetriedIsNotRetryable(t *testing.T) 
 	p := publish(t, handler.Server{Name: "rude", Transport: transport})
 	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"status","arguments":{"status":503},"_meta":{"nexusmcp/options":{"retryPolicy":{"nonRetryableErrorTypes":["MCPTransportError"]}}}}`)
 	assert.True(t, contractError(t, err).NonRetryable)
+}
+
+func TestWhatAServerSendsUnaskedDoesNotEndTheWorker(t *testing.T) {
+	for _, method := range []string{"notifications/elicitation/complete", "notifications/tools/list_changed", "notifications/progress", "notifications/cancelled", "notifications/resources/updated", "sampling/createMessage", "elicitation/create", "roots/list", "ping", "no/such/method"} {
+		for _, rest := range []string{"", `,"params":null`, `,"params":{}`, `,"params":[]`, `,"id":77`, `,"id":77,"params":{}`} {
+			message := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q%s}`, method, rest)
+			const answer = `{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}`
+			_, events := rudeHTTP(t, rude.Options{EventStream: true})
+			for separator, transport := range map[string]handler.Transport{"\n": rudeStdio(t, rude.Options{}), "\n\ndata: ": events} {
+				p := publish(t, handler.Server{Name: "rude", Transport: transport})
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"raw-message","arguments":{"message":%q}}`, message+separator+answer))
+				require.NoError(t, err, message)
+			}
+		}
+	}
+}
+
+func TestEveryMessageIsTextThatTemporalCanCarry(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport},
+		handler.Server{Name: "factory", Transport: handler.ArgumentFactory(func(_ context.Context, argument json.RawMessage) (mcp.Transport, error) {
+			return nil, fmt.Errorf("no tenant %s", argument)
+		})},
+		handler.Server{Name: "command", Transport: handler.Command{Path: "no\xff"}})
+	for _, c := range []struct{ service, input string }{
+		{"rude", "{\"name\":[\"\xff\xfe\"]}"},
+		{"rude", "{\"name\":\"a\",\"_meta\":{\"nexusmcp/options\":{\"startToCloseTimeout\":\"\xff\"}}}"},
+		{"rude", "{\"name\":\"a\",\"_meta\":{\"nexusmcp/options\":{\"retryPolicy\":{\"maximumAttempts\":\"\xff\"}}}}"},
+		{"rude", "{\"name\":\"a\",\"_meta\":{\"nexusmcp/options\":{\"" + strings.Repeat("x", 1<<20) + "\":1}}}"},
+		{"factory", "{\"name\":\"a\",\"_meta\":{\"nexusmcp/options\":{\"factoryArgument\":\"\xff\"}}}"},
+		{"command", `{"name":"a"}`},
+	} {
+		_, err := p.do(t.Context(), c.service, mcpnexus.OperationCallTool, c.input)
+		var text string
+		if refused, ok := errors.AsType[*nexus.HandlerError](err); ok {
+			text = refused.Message
+		} else {
+			text = contractError(t, err).Message
+		}
+		assert.True(t, utf8.ValidString(text), "%q", text)
+		assert.Less(t, len(text), 5000)
+	}
+}
+
+func TestANameThatNoHeaderCanCarryIsRefusedAtOnce(t *testing.T) {
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	for _, operation := range []string{mcpnexus.OperationCallTool, mcpnexus.OperationGetPrompt, mcpnexus.OperationReadResource} {
+		for _, name := range []string{`a\nb`, `a\r\nX-Evil: 1`, `\u0000`} {
+			_, err := p.do(t.Context(), "rude", operation, `{"name":"`+name+`","uri":"`+name+`"}`)
+			var refused *nexus.HandlerError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
+			assert.Contains(t, refused.Message, "contains a control character")
+		}
+	}
+	assert.Zero(t, server.Stats().Handshakes)
+}
+
+func TestAnEndlessListIsGivenUp(t *testing.T) {
+	pages := make([]int, 5002)
+	_, transport := rudeHTTP(t, rude.Options{Pages: pages})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListPrompts, "")
+	e := contractError(t, err)
+	assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, e.Message)
+	assert.Contains(t, e.Problem, "more than 5000 pages")
+}
+
+func TestABatchIsItsMessages(t *testing.T) {
+	for _, text := range []string{
+		`[{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}},{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}]`,
+		`[{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}]`,
+	} {
+		p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{})})
+		for range 2 {
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"raw-message","arguments":{"message":%q}}`, text))
+			require.NoError(t, err)
+		}
+		assert.Equal(t, 1, stats(t, p).Handshakes)
+	}
+}
+
+func TestARefusedCancellationDisturbsNobody(t *testing.T) {
+	server := rude.New(rude.Options{Legacy: true})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "notifications/cancelled") {
+			http.Error(w, "no", http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}, Stateless: true})
+	neighbour := make(chan error, 1)
+	go func() {
+		_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":1000}}`)
+		neighbour <- err
+	}()
+	require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 10*time.Second, time.Millisecond)
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"silent","_meta":{"nexusmcp/options":{"startToCloseTimeout":"0.1s"}}}`)
+	assert.Equal(t, mcpnexus.ErrorTypeTimeout, contractError(t, err).Type)
+	assert.NoError(t, <-neighbour)
 }

@@ -303,7 +303,11 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 		return nil, e
 	}
 	if err != nil {
-		return nil, handshakeError(ctx, ex, fmt.Errorf("connecting: %w", err))
+		err = handshakeError(ctx, ex, err)
+		if e, ok := errors.AsType[*mcpnexus.Error](err); ok {
+			e.Message = "connecting: " + e.Message
+		}
+		return nil, err
 	}
 	return s, nil
 }

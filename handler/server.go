@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/log"
@@ -466,6 +467,9 @@ func guard(factory func() (mcp.Transport, error)) (t mcp.Transport, err error) {
 func (s *Server) validate() *fieldError {
 	if strings.TrimSpace(s.Name) == "" {
 		return &fieldError{"Name", "is empty"}
+	}
+	if !utf8.ValidString(s.Name) {
+		return &fieldError{"Name", "is not UTF-8"}
 	}
 	if i := strings.IndexFunc(s.Name, func(r rune) bool { return r == '/' || unicode.IsControl(r) }); i >= 0 {
 		return &fieldError{"Name", fmt.Sprintf("contains %q, which no Nexus request can carry in a service's name", s.Name[i:i+1])}

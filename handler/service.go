@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nexus-rpc/sdk-go/nexus"
 	commonpb "go.temporal.io/api/common/v1"
@@ -72,14 +74,14 @@ func (s *service) nexusService() *nexus.Service {
 func (s *service) start(ctx context.Context, op operation, input json.RawMessage, options nexus.StartOperationOptions) (converter.RawValue, error) {
 	req, err := s.parse(op, input, options)
 	if err != nil {
-		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeBadRequest, "%s: %v", s.title(op, req), err)
+		return converter.RawValue{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, err.Error())
 	}
 	if req.options.Execution == mcpnexus.ExecutionDurable {
-		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeNotImplemented, "%s: execution: this handler runs requests inline only, want auto or inline", s.title(op, req))
+		return converter.RawValue{}, s.refuse(nexus.HandlerErrorTypeNotImplemented, op, req, "execution: this handler runs requests inline only, want auto or inline")
 	}
 	if !s.handler.begin() {
 		// Nothing has been sent: Temporal shall ask another worker.
-		return converter.RawValue{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeUnavailable, "%s: %v", s.title(op, req), errStopping)
+		return converter.RawValue{}, s.refuse(nexus.HandlerErrorTypeUnavailable, op, req, errStopping.Error())
 	}
 	defer s.handler.calls.Done()
 	result, err := s.inline(ctx, op, req)
@@ -93,6 +95,18 @@ func (s *service) start(ctx context.Context, op operation, input json.RawMessage
 		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
 		Data:     result,
 	}), nil
+}
+
+// refuse answers a request that nothing is done for.
+func (s *service) refuse(kind nexus.HandlerErrorType, op operation, req *request, reason string) error {
+	return nexus.NewHandlerErrorf(kind, "%s", message(s.title(op, req)+": "+reason))
+}
+
+// message makes a text fit to be sent: Temporal's messages are UTF-8, and one
+// that is not cannot be answered at all, so that the request would come again
+// and again.
+func message(text string) string {
+	return truncate(strings.ToValidUTF8(text, "\uFFFD"), maxErrorMessage)
 }
 
 // A request is an operation's input.
@@ -117,6 +131,10 @@ func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOp
 		}
 		if err := json.Unmarshal(raw, &req.subject); err != nil {
 			return req, fmt.Errorf("%s: %.64s is not a string", op.subject, raw)
+		}
+		// It travels in an HTTP header too (SEP-2243).
+		if strings.ContainsFunc(req.subject, unicode.IsControl) {
+			return req, fmt.Errorf("%s contains a control character", op.subject)
 		}
 	}
 	meta, err := req.params.object("_meta")
@@ -286,6 +304,6 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 			out.NonRetryable = out.NonRetryable || t == string(out.Type)
 		}
 	}
-	out.Message = truncate(s.title(op, req)+": "+out.Message, maxErrorMessage)
+	out.Message = message(s.title(op, req) + ": " + out.Message)
 	return &out
 }

@@ -59,6 +59,7 @@ func connect(ctx context.Context, server *Server, transport mcp.Transport, logge
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 	})
 	client.AddSendingMiddleware(s.middleware)
+	client.AddReceivingMiddleware(survive(logger))
 
 	var tapped mcp.Transport
 	switch t := transport.(type) {
@@ -135,6 +136,23 @@ func (s *session) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			req = s.request(ex.params)
 		}
 		return next(ctx, method, req)
+	}
+}
+
+// survive keeps what a server sends unasked from ending the worker: the SDK
+// handles it on goroutines of its own, and panics over some of it (v1.8.0:
+// notifications/elicitation/complete without params).
+func survive(logger log.Logger) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					logger.Warn("MCP server sent something that cannot be handled", "method", method, "panic", p)
+					result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("%s cannot be handled", method)}
+				}
+			}()
+			return next(ctx, method, req)
+		}
 	}
 }
 
@@ -215,6 +233,9 @@ func (s *session) wire(params object) (json.RawMessage, error) {
 		if _, ok := meta[mcp.MetaKeyClientCapabilities]; !ok {
 			meta[mcp.MetaKeyClientCapabilities] = json.RawMessage(`{}`)
 		}
+	} else {
+		// The SDK would take the request's version from it.
+		delete(meta, mcp.MetaKeyProtocolVersion)
 	}
 	return encode(params.with("_meta", encode(meta))), nil
 }
@@ -438,10 +459,12 @@ func (s *session) learnTools(ctx context.Context, like object) error {
 		params = params.with("_meta", encode(listMeta))
 	}
 	_, err := s.list(ctx, listTools, params, s.limit)
-	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && e.NonRetryable && e.Type != mcpnexus.ErrorTypeTransport {
+	if e, ok := errors.AsType[*mcpnexus.Error](err); ok {
 		// A server that does not list its tools may well run them. If it wants a
 		// header all the same, it says so.
-		s.toolsKnown.Store(true)
+		if e.NonRetryable {
+			s.toolsKnown.Store(true)
+		}
 		return nil
 	}
 	return err

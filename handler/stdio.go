@@ -197,6 +197,8 @@ func (m *messageLines) Read(p []byte) (int, error) {
 		switch {
 		case err == nil:
 			m.out = m.judge(line, size, id)
+		case errors.Is(err, io.EOF) && m.whole(line):
+			m.out = append(line, '\n') // all of it but its end
 		case errors.Is(err, io.EOF) && m.ended != nil:
 			return 0, m.ended()
 		case errors.Is(err, io.EOF) && len(line) > 0:
@@ -240,8 +242,13 @@ func (m *messageLines) judge(line []byte, size int64, id func() (string, bool)) 
 		v.Size = size
 	case len(text) == 0:
 		return nil
-	case isBatch(text):
-		return line
+	case text[0] == '[':
+		// Protocol versions before 2025-06-18 have batches. The SDK keeps to some
+		// rules about them; one by one, their messages need none.
+		if batch, ok := unpack(text); ok {
+			return batch
+		}
+		v.Problem = "not a batch of JSON-RPC messages"
 	default:
 		_, err := decodeAnswer(text)
 		if err == nil {
@@ -256,19 +263,23 @@ func (m *messageLines) judge(line []byte, size int64, id func() (string, bool)) 
 	return nil
 }
 
-// isBatch reports whether a line is a batch of messages, which protocol versions
-// before 2025-06-18 allow.
-func isBatch(line []byte) bool {
-	var batch []struct {
-		JSONRPC string `json:"jsonrpc"`
+// unpack makes lines of a batch.
+func unpack(batch []byte) (lines []byte, ok bool) {
+	var messages []json.RawMessage
+	if json.Unmarshal(batch, &messages) != nil || len(messages) == 0 {
+		return nil, false
 	}
-	if line[0] != '[' || json.Unmarshal(line, &batch) != nil {
-		return false
-	}
-	for _, message := range batch {
-		if message.JSONRPC != "2.0" {
-			return false
+	for _, message := range messages {
+		if _, err := decodeAnswer(message); err != nil {
+			return nil, false
 		}
+		lines = append(append(lines, encode(message)...), '\n')
 	}
-	return len(batch) > 0
+	return lines, true
+}
+
+// whole reports whether the last line is a message that only lacks its end.
+func (m *messageLines) whole(line []byte) bool {
+	_, err := decodeAnswer(line)
+	return err == nil
 }

@@ -26,10 +26,17 @@ type tapRoundTripper struct {
 // RoundTrip implements [http.RoundTripper].
 func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	ex := exchangeFrom(req.Context())
-	if ex == nil {
-		return t.next.RoundTrip(req)
-	}
 	id, isCall := requestID(req)
+	if ex == nil {
+		resp, err := t.next.RoundTrip(req)
+		if err == nil && t.answers && req.Method == http.MethodPost && !isCall && resp.StatusCode/100 != 2 {
+			// Word of a cancellation, which comes after its call. Nobody depends on
+			// it, but the SDK would give the connection up.
+			resp.Body.Close()
+			resp.StatusCode, resp.Body = http.StatusAccepted, http.NoBody
+		}
+		return resp, err
+	}
 	if isCall && t.answers {
 		ex.begin(id)
 	}
