@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/workflow"
@@ -90,6 +91,13 @@ func (c *Client) connect(endpoint string) error {
 	return nil
 }
 
+// operationMargin is how much longer the operation may take than its request. The
+// handler keeps to the request's timeout; the operation's is for when no handler
+// answers. The Temporal server keeps a second of it for itself, and does not even
+// send a request that has less than 1.5 seconds left
+// (component.nexusoperations.limit.request.timeout.min).
+const operationMargin = 2500 * time.Millisecond
+
 func (c *Client) configure() error {
 	request := c.options.Request
 	c.request = nil
@@ -113,8 +121,8 @@ func (c *Client) configure() error {
 		StartToCloseTimeout:    c.options.Operation.StartToCloseTimeout,
 		CancellationType:       c.options.Operation.CancellationType,
 	}
-	if c.operation.ScheduleToCloseTimeout == 0 {
-		c.operation.ScheduleToCloseTimeout = request.ScheduleToCloseTimeout
+	if c.operation.ScheduleToCloseTimeout == 0 && request.ScheduleToCloseTimeout > 0 {
+		c.operation.ScheduleToCloseTimeout = request.ScheduleToCloseTimeout + operationMargin
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ type Options struct {
 // server applies its maximum and the workflow's run timeout.
 type OperationOptions struct {
 	// ScheduleToCloseTimeout limits the whole operation. Zero means the request's
-	// own ScheduleToCloseTimeout, if that is set: as for an activity, time in
-	// queues counts.
+	// own ScheduleToCloseTimeout and 2.5 seconds, if that is set: as for an
+	// activity, time in queues counts. The server wants more than 1.5 seconds.
 	ScheduleToCloseTimeout time.Duration
 	// ScheduleToStartTimeout limits the time until a handler has answered or has
 	// accepted the request. Needs Temporal Server 1.31 or later.

@@ -131,7 +131,7 @@ func TestOperationOptionsReachTheOperation(t *testing.T) {
 			CancellationType: workflow.NexusOperationCancellationTypeAbandon,
 		}},
 		{"the request's schedule-to-close timeout", mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Hour}, caller.OperationOptions{},
-			workflow.NexusOperationOptions{ScheduleToCloseTimeout: time.Hour}},
+			workflow.NexusOperationOptions{ScheduleToCloseTimeout: time.Hour + 2500*time.Millisecond}},
 		{"both", mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Hour}, caller.OperationOptions{ScheduleToCloseTimeout: 2 * time.Hour},
 			workflow.NexusOperationOptions{ScheduleToCloseTimeout: 2 * time.Hour}},
 	} {

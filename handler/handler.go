@@ -28,8 +28,9 @@ const DefaultMaxResultBytes = 2<<20 - 64<<10
 // DefaultDrainTimeout is how long stopping waits for running requests by default.
 const DefaultDrainTimeout = 10 * time.Second
 
-// maxErrorData is the most bytes of a JSON-RPC error's data that are passed on.
-// Failures are kept in histories, and servers of Temporal cut or refuse larger ones.
+// maxErrorData is the most bytes of a JSON-RPC error's data that are passed on. A
+// failure is kept in the caller's history, and once more in that of whoever
+// passes it on; there one of more than 2 MiB never arrives.
 const maxErrorData = 256 << 10
 
 // Options configure a [Plugin] or a [Handler].

@@ -158,8 +158,9 @@ func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
 			// A hundred calls fail, spread over the minute.
 			failing := p.start(t, func(ctx workflow.Context) error {
 				client := p.client("dead", caller.Options{})
-				for range 20 {
-					futures := make([]*caller.Future[*mcp.CallToolResult], 5)
+				for range 4 {
+					next := workflow.Now(ctx).Add(15 * time.Second)
+					futures := make([]*caller.Future[*mcp.CallToolResult], 25)
 					for i := range futures {
 						futures[i] = client.CallToolAsync(ctx, &mcp.CallToolParams{Name: "silent"})
 					}
@@ -169,7 +170,7 @@ func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
 							return fmt.Errorf("a call of the dead server ended with: %w", err)
 						}
 					}
-					if err := workflow.Sleep(ctx, time.Second); err != nil {
+					if err := workflow.Sleep(ctx, next.Sub(workflow.Now(ctx))); err != nil {
 						return err
 					}
 				}
@@ -204,4 +205,23 @@ func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
 			assert.False(t, strings.Contains(fmt.Sprint(history(t, failing)), "circuit breaker"))
 		})
 	}
+}
+
+func TestACallWithLittleTimeIsMadeAllTheSame(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	p.run(t, func(ctx workflow.Context) error {
+		client := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{ScheduleToCloseTimeout: 500 * time.Millisecond}})
+		_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"})
+		if err == nil {
+			_, err = client.CallTool(ctx, &mcp.CallToolParams{Name: "silent"})
+			if e, ok := mcpnexus.ErrorFrom(err); ok && e.Type == mcpnexus.ErrorTypeTimeout && e.Timeout == 500*time.Millisecond {
+				return nil
+			}
+		}
+		return fmt.Errorf("want one answer and one timeout of half a second, got %w", err)
+	})
+	assert.Equal(t, 1, server.Stats().Calls["echo"])
+	assert.Equal(t, 1, server.Stats().Calls["silent"])
 }
