@@ -9,8 +9,9 @@ import (
 	"go.temporal.io/api/operatorservice/v1"
 )
 
-// Delete removes the endpoint of a name. Workflows that call it hang from then on, their workflow tasks failing, and
-// go on when an endpoint of that name is there again. That there is no such endpoint is not an error: the Outcome is then Missing instead of Deleted.
+// Delete removes the endpoint of a name. Workflows that call it hang from then on, their workflow tasks failing, and go
+// on when an endpoint of that name is there again. That there is no such endpoint is not an error: the Outcome is then
+// Missing instead of Deleted.
 //
 // It is the name that is deleted: if somebody changes or replaces the endpoint in the meantime, Delete reads again and
 // deletes what is there then, for at most ten rounds.
