@@ -50,6 +50,10 @@ type conn struct {
 	*session
 	pool *pool
 
+	// alone is true when a factory argument made it for one call, and with it for
+	// one tenant.
+	alone bool
+
 	// Guarded by pool.mu.
 	calls   int
 	used    bool // by a call that has ended
@@ -167,7 +171,7 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			p.opened(alone, err)
 			return
 		}
-		c := &conn{session: s, pool: p}
+		c := &conn{session: s, pool: p, alone: alone != nil}
 		p.conns[c] = struct{}{}
 		if p.life.Err() != nil {
 			p.closeConn(c)
@@ -241,7 +245,7 @@ func (p *pool) offer(c *conn, logger log.Logger) {
 func (c *conn) giveBack(logger log.Logger) {
 	p := c.pool
 	p.mu.Lock()
-	if p.single && p.shared != c && !c.retired && !c.used && p.life.Err() == nil {
+	if p.single && p.shared != c && !c.alone && !c.retired && !c.used && p.life.Err() == nil {
 		c.calls--
 		p.offer(c, logger)
 		p.mu.Unlock()
