@@ -168,6 +168,9 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			p.opening--
 		}
 		if err != nil {
+			if alone == nil && len(p.waiting) == 0 && p.life.Err() == nil {
+				logger.Warn("Opening a connection to an MCP server ahead of need failed", "MCPServer", p.server.Name, "error", err)
+			}
 			p.opened(alone, err)
 			return
 		}

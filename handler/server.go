@@ -30,7 +30,8 @@ import (
 const (
 	// KeepOpen keeps an idle connection until the worker stops.
 	KeepOpen time.Duration = -1
-	// CloseAtOnce closes a connection as soon as no call uses it.
+	// CloseAtOnce closes a connection as soon as no call uses it, and opens none
+	// ahead of need.
 	CloseAtOnce time.Duration = 1
 )
 
@@ -58,8 +59,8 @@ type Server struct {
 	// calls share a connection anyway; with an older version they share one only
 	// if Stateless is set, because state of one caller could reach another.
 	Stateless bool
-	// IdleTimeout is how long a connection that calls share stays open unused.
-	// Zero means [DefaultIdleTimeout]; see also [KeepOpen] and [CloseAtOnce].
+	// IdleTimeout is how long a connection stays open unused: one that calls share,
+	// or one that was opened ahead of need. Zero means [DefaultIdleTimeout]; see also [KeepOpen] and [CloseAtOnce].
 	IdleTimeout time.Duration
 	// ConnectTimeout limits the start of a connection: of a process, and of the
 	// handshake. It goes on when the call that needed it has given up, so that
