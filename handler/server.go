@@ -124,6 +124,7 @@ func (c *sharedClient) get(endpoint string, header http.Header, config *tls.Conf
 }
 
 func (c *sharedClient) close() {
+	c.once.Do(func() {}) // a connection that did not end may be about to make it
 	if c.own != nil {
 		c.own.CloseIdleConnections()
 	}
