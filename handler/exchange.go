@@ -53,6 +53,10 @@ type answer struct {
 // decodeAnswer reads a message as the SDK will. The answer is nil when the
 // message is a request or a notification.
 func decodeAnswer(message []byte) (*answer, error) {
+	// The SDK's decoder overlooks what follows the message.
+	if !json.Valid(message) {
+		return nil, errors.New("not a JSON-RPC message: not JSON")
+	}
 	msg, err := jsonrpc.DecodeMessage(message)
 	if err != nil {
 		return nil, fmt.Errorf("not a JSON-RPC message: %w", err)
@@ -194,6 +198,8 @@ func (p *wireParams) MarshalJSON() ([]byte, error) { return p.raw, nil }
 type verdict struct {
 	// Problem says how the answer broke the protocol.
 	Problem string `json:"problem,omitempty"`
+	// Broken is set when the answer's stream ended before it.
+	Broken bool `json:"broken,omitempty"`
 	// Size is set when the answer was given up for its size: the bytes read
 	// until then.
 	Size int64 `json:"size,omitempty"`

@@ -236,20 +236,35 @@ func TestOneBadAnswerFailsOneCall(t *testing.T) {
 		retryable bool
 		delay     time.Duration
 	}{
-		"an API gateway's refusal":             {body(401, asJSON, `{"error":{"code":401,"message":"bad key"}}`), mcpnexus.ErrorTypeTransport, 401, 0, false, 0},
-		"a JSON-RPC refusal without an ID":     {body(401, asJSON, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"no"}}`), mcpnexus.ErrorTypeTransport, 401, 0, false, 0},
-		"a limit on requests, in JSON-RPC":     {body(429, asJSON, `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32000,"message":"slow down"}}`), mcpnexus.ErrorTypeTransport, 429, 0, true, 7 * time.Second},
-		"a JSON-RPC error with HTTP 400":       {body(400, asJSON, `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"no"}}`), mcpnexus.ErrorTypeProtocol, 0, -32602, false, 0},
-		"a JSON-RPC error with 404, and no ID": {body(404, asJSON, `{"jsonrpc":"2.0","error":{"code":-32601,"message":"no"}}`), mcpnexus.ErrorTypeProtocol, 0, -32601, false, 0},
-		"JSON that is no message":              {body(200, asJSON, `{"status":"maintenance"}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"a message without its version":        {body(200, asJSON, `{"id":$ID,"result":{}}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"an error without an ID":               {body(200, asJSON, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"an empty body":                        {body(200, asJSON, ``), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"a batch":                              {body(200, asJSON, `[{"jsonrpc":"2.0","id":$ID,"result":{}}]`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"a notification as the body":           {body(200, asJSON, `{"jsonrpc":"2.0","method":"a"}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"an event that is no message":          {body(200, "text/event-stream", "data: {\"status\":1}\n\n"), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
-		"a stream that ends":                   {body(200, "text/event-stream", ": hello\n\n"), mcpnexus.ErrorTypeTransport, 0, 0, true, 0},
-		"a stream with other lines":            {body(200, "text/event-stream", "junk\n: comment\nevent: ping\ndata: {}\n\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"id\":$ID,\"error\":{\"code\":-32603,\"message\":\"m\"}}\n\n"), mcpnexus.ErrorTypeProtocol, 0, -32603, true, 0},
+		"an API gateway's refusal":                              {body(401, asJSON, `{"error":{"code":401,"message":"bad key"}}`), mcpnexus.ErrorTypeTransport, 401, 0, false, 0},
+		"a JSON-RPC refusal without an ID":                      {body(401, asJSON, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"no"}}`), mcpnexus.ErrorTypeTransport, 401, 0, false, 0},
+		"a limit on requests, in JSON-RPC":                      {body(429, asJSON, `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32000,"message":"slow down"}}`), mcpnexus.ErrorTypeTransport, 429, 0, true, 7 * time.Second},
+		"a JSON-RPC error with HTTP 400":                        {body(400, asJSON, `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"no"}}`), mcpnexus.ErrorTypeProtocol, 0, -32602, false, 0},
+		"a JSON-RPC error with 404, and no ID":                  {body(404, asJSON, `{"jsonrpc":"2.0","error":{"code":-32601,"message":"no"}}`), mcpnexus.ErrorTypeProtocol, 0, -32601, false, 0},
+		"JSON that is no message":                               {body(200, asJSON, `{"status":"maintenance"}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"a message without its version":                         {body(200, asJSON, `{"id":$ID,"result":{}}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"an error without an ID":                                {body(200, asJSON, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"an empty body":                                         {body(200, asJSON, ``), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"a batch":                                               {body(200, asJSON, `[{"jsonrpc":"2.0","id":$ID,"result":{}}]`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"a notification as the body":                            {body(200, asJSON, `{"jsonrpc":"2.0","method":"a"}`), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"an event that is no message":                           {body(200, "text/event-stream", "data: {\"status\":1}\n\n"), mcpnexus.ErrorTypeProtocol, 0, 0, false, 0},
+		"a stream that ends":                                    {body(200, "text/event-stream", ": hello\n\n"), mcpnexus.ErrorTypeTransport, 0, 0, true, 0},
+		"a stream with other lines":                             {body(200, "text/event-stream", "junk\n: comment\nevent: ping\ndata: {}\n\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"id\":$ID,\"error\":{\"code\":-32603,\"message\":\"m\"}}\n\n"), mcpnexus.ErrorTypeProtocol, 0, -32603, true, 0},
+		"a stream that breaks off and cannot be taken up again": {body(200, "text/event-stream", "id: 1\ndata:\n\n"), mcpnexus.ErrorTypeTransport, 0, 0, true, 0},
+		"a stream whose ID no header can carry":                 {body(200, "text/event-stream", "id: a\x01b\ndata:\n\n"), mcpnexus.ErrorTypeTransport, 0, 0, true, 0},
+		"a status with a Location that nobody follows": {func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Location", "/mcp")
+			w.WriteHeader(http.StatusMultipleChoices)
+		}, mcpnexus.ErrorTypeTransport, 300, 0, true, 0},
+		"a Location that cannot be read": {func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Location", "/mcp%zz?key=hunter2")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}, mcpnexus.ErrorTypeTransport, 307, 0, true, 0},
+		"a refusal that is cut off": {func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Content-Length", "5000")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, "short")
+		}, mcpnexus.ErrorTypeTransport, 401, 0, false, 0},
 		"a redirect to a page": {func(w http.ResponseWriter, _ string) {
 			w.Header().Set("Location", "/login")
 			w.WriteHeader(http.StatusFound)
@@ -596,6 +611,45 @@ func TestWhatAServerSendsUnaskedDoesNotEndTheWorker(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestALogLineOnStdoutDisturbsNobody(t *testing.T) {
+	for _, line := range []string{
+		`{"level":"info","id":null,"msg":"x"}`, `user {"id":null}`, `{"level":"info","id":true}`, `{"level":"info","id":1e400}`,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse"}}`, `{"jsonrpc":"2.0","id":null,"result":{}}`,
+		`{"jsonrpc":"2.0","method":"notifications/x"} trailing`, `{"id":3,"level":"info","msg":"request started"}`, `handling {"id":3}`,
+	} {
+		p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{})})
+		neighbours := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":200}}`)
+				neighbours <- err
+			}()
+		}
+		require.Eventually(t, func() bool { return stats(t, p).Calls["slow"] == 2 }, 10*time.Second, time.Millisecond)
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"raw-message","arguments":{"message":%q}}`, line+"\n"+`{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}`))
+		assert.NoError(t, err, line)
+		assert.NoError(t, <-neighbours, line)
+		assert.NoError(t, <-neighbours, line)
+	}
+}
+
+func TestAServerThatAsksAndDoesNotListenIsEndedAllTheSame(t *testing.T) {
+	dir := t.TempDir()
+	script := `read -r line; id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+printf '{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}}}}\n' "$id"
+read -r line; id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+printf '{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}\n{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}\n'
+printf '{"jsonrpc":"2.0","id":%s,"result":{"prompts":[]}}\n' "$id"
+pad=$(head -c 2000 /dev/zero | tr '\0' x)
+i=0; while [ $i -lt 500 ]; do printf '{"jsonrpc":"2.0","id":"%s%s","method":"ping"}\n' "$pad" $i; i=$((i+1)); done
+sleep 600`
+	p := publish(t, handler.Server{Name: "rude", Transport: withPidFiles(t, handler.Command{Path: "sh", Args: []string{"-c", script}}, dir)})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListPrompts, "")
+	require.NoError(t, err)
+	require.NoError(t, p.handler.Close(t.Context()))
+	assert.Empty(t, alive(t, dir))
 }
 
 func TestEveryMessageIsTextThatTemporalCanCarry(t *testing.T) {

@@ -181,7 +181,7 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			p.opened(alone, stopping())
 			return
 		}
-		p.wg.Go(func() { p.watch(c) })
+		go p.watch(c) // until the SDK lets go of it
 		if alone != nil {
 			if alone.left {
 				p.closeConn(c)
@@ -279,7 +279,6 @@ func (p *pool) dialWithin(ctx context.Context, argument json.RawMessage, logger 
 		case results <- result{s, err}:
 		case <-ctx.Done():
 			if s != nil {
-				s.cut()
 				s.close()
 			}
 		}

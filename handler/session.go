@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -110,10 +111,22 @@ func (s *session) protocolVersion() string {
 // the connection.
 func (s *session) modern() bool { return s.protocolVersion() >= sessionless }
 
-// close ends the session in an orderly way. It waits for requests in flight.
+// close ends the session: in an orderly way, if that does not take long. The SDK
+// waits for what the server asked and has not been answered, which a server that
+// reads no more makes a wait for ever.
 func (s *session) close() {
-	_ = s.client.Close() // its error says how the other side took it
-	s.release()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.client.Close() // its error says how the other side took it
+	}()
+	timer := time.NewTimer(terminateAfter)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
+	s.cut()
 }
 
 // cut breaks the connection, also under a request that does not heed its
@@ -140,8 +153,7 @@ func (s *session) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 // survive keeps what a server sends unasked from ending the worker: the SDK
-// handles it on goroutines of its own, and panics over some of it (v1.8.0:
-// notifications/elicitation/complete without params).
+// handles it on goroutines of its own, and panics over some of it.
 func survive(logger log.Logger) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
@@ -151,6 +163,11 @@ func survive(logger log.Logger) mcp.Middleware {
 					result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("%s cannot be handled", method)}
 				}
 			}()
+			if method == "notifications/elicitation/complete" {
+				// Nobody waits for it, and the SDK panics over one without params while
+				// it holds a lock (v1.8.0).
+				return nil, nil
+			}
 			return next(ctx, method, req)
 		}
 	}
@@ -336,6 +353,9 @@ func answeredError(e *jsonrpc.Error) *mcpnexus.Error {
 }
 
 func (v verdict) err() *mcpnexus.Error {
+	if v.Broken {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the stream of the answer broke off and could not be taken up again"})
+	}
 	if v.Size > 0 {
 		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: v.Size})
 	}
@@ -377,17 +397,20 @@ func withoutSecrets(err error) string {
 		err = e.Err
 	}
 	text := sessionText.ReplaceAllString(err.Error(), "")
+	if strings.Contains(text, "Location header") {
+		return "the server redirects to an address that cannot be read"
+	}
 	return urlText.ReplaceAllStringFunc(text, func(found string) string {
-		u, err := url.Parse(found)
-		if err != nil {
-			return "(URL)"
+		scheme, rest, _ := strings.Cut(found, "://")
+		if end := strings.IndexAny(rest, "/?#\\\"'<>`"); end >= 0 {
+			rest = rest[:end]
 		}
-		return u.Scheme + "://" + u.Host
+		return scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
 	})
 }
 
 var (
-	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>]+`)
+	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
 	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)`)
 )
 

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
@@ -41,12 +42,30 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		ex.begin(id)
 	}
 	resp, err := t.next.RoundTrip(req)
+	if t.answers && req.Method == http.MethodGet && req.Header.Get("Last-Event-ID") != "" && req.Context().Err() == nil {
+		// The SDK takes up a stream that broke off. If it cannot, it gives the
+		// connection up; but only this call's stream is broken.
+		if err != nil || resp.StatusCode/100 != 2 || mediaType(resp.Header) != "text/event-stream" {
+			if err == nil {
+				resp.Body.Close()
+			}
+			return ex.brokenStream(req), nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if !t.answers {
 		ex.receiveStatus(resp)
 		return resp, nil
+	}
+	if req.Header.Get("Mcp-Protocol-Version") >= sessionless {
+		// There are no sessions, but the SDK would insist on the first that it sees.
+		resp.Header.Del("Mcp-Session-Id")
+	}
+	if isCall && resp.StatusCode < 200 {
+		resp.Body.Close()
+		return nil, fmt.Errorf("HTTP status %d is no answer", resp.StatusCode)
 	}
 	media := mediaType(resp.Header)
 	switch events := media == "text/event-stream" && resp.StatusCode/100 == 2; {
@@ -59,7 +78,7 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			io.Reader
 			io.Closer
 		}{io.LimitReader(resp.Body, t.limit), resp.Body}
-	case resp.StatusCode/100 == 3 && resp.Header.Get("Location") != "":
+	case redirects[resp.StatusCode] && resp.Header.Get("Location") != "":
 		// http.Client follows it or says why not.
 	case resp.StatusCode/100 != 2:
 		err = t.tapBody(resp, func(body []byte) []byte { return ex.inspectFailure(resp.StatusCode, body) })
@@ -86,13 +105,29 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *tapRoundTripper) tapBody(resp *http.Response, inspect func([]byte) []byte) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, t.limit+1))
 	resp.Body.Close()
-	if err != nil {
+	if err != nil && resp.StatusCode/100 == 2 {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	body = inspect(body)
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	resp.ContentLength = int64(len(body))
 	return nil
+}
+
+// redirects are the statuses that http.Client follows.
+var redirects = map[int]bool{
+	http.StatusMovedPermanently: true, http.StatusFound: true, http.StatusSeeOther: true,
+	http.StatusTemporaryRedirect: true, http.StatusPermanentRedirect: true,
+}
+
+// brokenStream answers the request for the rest of a stream.
+func (ex *exchange) brokenStream(req *http.Request) *http.Response {
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Content-Type": {"text/event-stream"}},
+		Body:    io.NopCloser(strings.NewReader(fmt.Sprintf("data: %s\n\n", ex.refuse(verdict{Broken: true})))),
+		Request: req,
+	}
 }
 
 // inspectAnswer shows a message that must be the request's answer to the
@@ -203,6 +238,9 @@ func (t *eventTap) next() {
 		case "event":
 			message = len(value) == 0 || string(value) == "message"
 		case "id", "retry":
+			if bytes.ContainsFunc(value, unicode.IsControl) {
+				continue // the ID comes back in a header
+			}
 			fmt.Fprintf(&t.out, "%s: %s\n", field, value)
 		}
 	}
@@ -223,8 +261,8 @@ func (t *eventTap) inspect(message []byte) []byte {
 	if err != nil {
 		return t.ex.refuse(verdict{Problem: err.Error()})
 	}
-	if a != nil {
-		t.ex.receive(a)
+	if a != nil && !t.ex.receive(a) {
+		return nil // to another request, which is none of this stream's
 	}
 	return message
 }

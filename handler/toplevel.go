@@ -1,6 +1,6 @@
 package handler
 
-import "encoding/json"
+import "strconv"
 
 // topLevel finds the ID of a JSON-RPC answer in a line that cannot be decoded,
 // because it is too long to be kept or is not JSON to its end. It sees the line
@@ -16,6 +16,7 @@ type topLevel struct {
 	key    string
 	id     []byte
 	method bool
+	answer bool
 }
 
 const longestToken = 64
@@ -35,6 +36,7 @@ func (s *topLevel) feed(part []byte) {
 				if s.depth == 1 && s.isKey {
 					s.key = string(s.token[:max(0, len(s.token)-1)])
 					s.method = s.method || s.key == "method"
+					s.answer = s.answer || s.key == "result" || s.key == "error"
 				}
 			}
 			continue
@@ -82,10 +84,12 @@ func (s *topLevel) endValue() {
 	}
 }
 
-// answerID returns the ID in JSON, if the line is an answer that has one.
+// answerID returns the ID in JSON, if the line is an answer to a request of ours:
+// the SDK numbers them.
 func (s *topLevel) answerID() (string, bool) {
 	if s.depth == 1 && s.inValue && len(s.token) > 0 {
 		s.endValue() // the line ends in it
 	}
-	return string(s.id), !s.method && len(s.id) > 0 && len(s.id) < longestToken && json.Valid(s.id)
+	_, err := strconv.ParseUint(string(s.id), 10, 63)
+	return string(s.id), err == nil && s.answer && !s.method
 }

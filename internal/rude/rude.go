@@ -39,7 +39,7 @@ type Options struct {
 //	raw-message      message: the whole line or body, as given; $ID is the request's
 //	close            nothing: half an answer, then the connection closes
 //	exit             nothing: the process ends without an answer (stdio), as close (HTTP)
-//	slow             ms: answers after that time
+//	slow             ms: a log notification, and the answer after that time
 //	silent           nothing: never answers
 //	noise            n: log and progress notifications before the answer
 //	flood-stderr     bytes: that many to stderr before the answer (stdio)
@@ -216,6 +216,7 @@ func (s *Server) call(c connection, m message) {
 	case "slow", "silent":
 		var answerIn <-chan time.Time
 		if p.Name == "slow" {
+			c.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"working"}}`)
 			timer := time.NewTimer(time.Duration(a.MS) * time.Millisecond)
 			defer timer.Stop()
 			answerIn = timer.C
