@@ -31,6 +31,10 @@ const fieldTargetURL = "targetURL"
 // one that the server would not protect, and otherwise wraps the service error of the call that failed, or the
 // context's error.
 func Apply(ctx context.Context, client operatorservice.OperatorServiceClient, spec Spec, options Options) (Result, error) {
+	return apply(ctx, clientService{client}, spec, options)
+}
+
+func apply(ctx context.Context, service service, spec Spec, options Options) (Result, error) {
 	if err := Validate([]Spec{spec}); err != nil {
 		return Result{}, fmt.Errorf("apply endpoint %q: %w", spec.Name, err)
 	}
@@ -40,7 +44,7 @@ func Apply(ctx context.Context, client operatorservice.OperatorServiceClient, sp
 			"or accept it with Options.AcceptUnenforcedCallers", spec.Name, ErrCallersNotEnforced, spec.AllowedCallers)
 	}
 
-	o := newOperator(client, options)
+	o := newOperator(service, options)
 	result, err := o.settle(ctx, spec.Name, func(ctx context.Context, current *nexuspb.Endpoint) (Result, error) {
 		if current == nil {
 			wanted, _, err := merge(&nexuspb.EndpointSpec{Name: spec.Name}, spec)

@@ -26,7 +26,7 @@ func described(spec endpoints.Spec, markdown string) endpoints.Spec {
 
 func TestApplyCreatesAnEndpointThatIsNotThere(t *testing.T) {
 	fake := newFakeOperator()
-	result, err := endpoints.Apply(t.Context(), fake.client(), described(tools("mcp"), "# Tools"), endpoints.Options{})
+	result, err := endpoints.ApplyTo(t.Context(), fake, described(tools("mcp"), "# Tools"), endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, endpoints.Result{Name: "tools", ID: "id-001", Outcome: endpoints.Created}, result)
 	require.Equal(t, `endpoint "tools": created`, result.String())
@@ -42,7 +42,7 @@ func TestApplyASecondTimeWritesNothing(t *testing.T) {
 	fake := newFakeOperator()
 	spec := described(tools("mcp"), "<b>a & b</b>\n")
 	for _, want := range []endpoints.Outcome{endpoints.Created, endpoints.Unchanged, endpoints.Unchanged} {
-		result, err := endpoints.Apply(t.Context(), fake.client(), spec, endpoints.Options{})
+		result, err := endpoints.ApplyTo(t.Context(), fake, spec, endpoints.Options{})
 		require.NoError(t, err)
 		require.Equal(t, want, result.Outcome)
 		require.Empty(t, result.Changes)
@@ -55,7 +55,7 @@ func TestApplyComparesDescriptionsAsTextNotAsBytes(t *testing.T) {
 	fake := newFakeOperator()
 	// Go escapes "<" in JSON, a browser does not.
 	fake.add("tools", "mcp", jsonPayload(`"<b>"`))
-	result, err := endpoints.Apply(t.Context(), fake.client(), described(tools("mcp"), "<b>"), endpoints.Options{})
+	result, err := endpoints.ApplyTo(t.Context(), fake, described(tools("mcp"), "<b>"), endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, endpoints.Unchanged, result.Outcome)
 }
@@ -99,12 +99,12 @@ func TestApplyChangesOnlyWhatDiffersAndSaysWhat(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			fake := newFakeOperator("other")
 			fake.add("tools", "mcp", jsonPayload(`"old"`))
-			result, err := endpoints.Apply(t.Context(), fake.client(), test.spec, endpoints.Options{})
+			result, err := endpoints.ApplyTo(t.Context(), fake, test.spec, endpoints.Options{})
 			require.NoError(t, err)
 			require.Equal(t, endpoints.Result{Name: "tools", ID: "id-001", Outcome: endpoints.Updated, Changes: test.changes}, result)
 			require.Equal(t, test.says, result.String())
 
-			again, err := endpoints.Apply(t.Context(), fake.client(), test.spec, endpoints.Options{})
+			again, err := endpoints.ApplyTo(t.Context(), fake, test.spec, endpoints.Options{})
 			require.NoError(t, err)
 			require.Equal(t, endpoints.Unchanged, again.Outcome)
 			require.Equal(t, "list update list", fake.called())
@@ -118,7 +118,7 @@ func TestApplyKeepsADescriptionThatTheSpecDoesNotState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fake := newFakeOperator()
 			fake.add("tools", "mcp", payload)
-			result, err := endpoints.Apply(t.Context(), fake.client(), tools("new"), endpoints.Options{})
+			result, err := endpoints.ApplyTo(t.Context(), fake, tools("new"), endpoints.Options{})
 			require.NoError(t, err)
 			require.Equal(t, endpoints.Updated, result.Outcome)
 			require.Equal(t, payload.GetData(), fake.stored(t, "tools").GetSpec().GetDescription().GetData())
@@ -129,7 +129,7 @@ func TestApplyKeepsADescriptionThatTheSpecDoesNotState(t *testing.T) {
 func TestApplyReplacesADescriptionThatItCannotRead(t *testing.T) {
 	fake := newFakeOperator()
 	fake.add("tools", "mcp", &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("binary/encrypted")}, Data: []byte{1, 2, 3}})
-	result, err := endpoints.Apply(t.Context(), fake.client(), described(tools("mcp"), "plain"), endpoints.Options{})
+	result, err := endpoints.ApplyTo(t.Context(), fake, described(tools("mcp"), "plain"), endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []endpoints.Change{{Field: "description", From: `3 bytes that are not plain text (encoding "binary/encrypted")`, To: "plain"}}, result.Changes)
 	require.Equal(t, `"plain"`, string(fake.stored(t, "tools").GetSpec().GetDescription().GetData()))
@@ -140,7 +140,7 @@ func TestApplyTurnsAnExternalTargetIntoAWorkerTarget(t *testing.T) {
 	fake.insert(&nexuspb.EndpointSpec{Name: "tools", Target: &nexuspb.EndpointTarget{
 		Variant: &nexuspb.EndpointTarget_External_{External: &nexuspb.EndpointTarget_External{Url: "https://example.com"}},
 	}})
-	result, err := endpoints.Apply(t.Context(), fake.client(), tools("mcp"), endpoints.Options{})
+	result, err := endpoints.ApplyTo(t.Context(), fake, tools("mcp"), endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []endpoints.Change{
 		{Field: "targetURL", From: "https://example.com"},
@@ -156,13 +156,13 @@ func TestApplyRefusesCallersThatTheServerWouldNotEnforce(t *testing.T) {
 			fake := newFakeOperator()
 			spec := tools("mcp")
 			spec.AllowedCallers = callers
-			_, err := endpoints.Apply(t.Context(), fake.client(), spec, endpoints.Options{})
+			_, err := endpoints.ApplyTo(t.Context(), fake, spec, endpoints.Options{})
 			require.ErrorIs(t, err, endpoints.ErrCallersNotEnforced)
 			require.ErrorContains(t, err, `apply endpoint "tools"`)
 			require.Empty(t, fake.called(), "nothing may be registered")
 
 			for _, outcome := range []endpoints.Outcome{endpoints.Created, endpoints.Unchanged} {
-				result, err := endpoints.Apply(t.Context(), fake.client(), spec, endpoints.Options{AcceptUnenforcedCallers: true})
+				result, err := endpoints.ApplyTo(t.Context(), fake, spec, endpoints.Options{AcceptUnenforcedCallers: true})
 				require.NoError(t, err)
 				require.Equal(t, outcome, result.Outcome)
 				require.Equal(t, callers, result.UnenforcedCallers)
@@ -174,7 +174,7 @@ func TestApplyRefusesCallersThatTheServerWouldNotEnforce(t *testing.T) {
 
 func TestApplyChecksTheSpecBeforeItCallsTheServer(t *testing.T) {
 	fake := newFakeOperator()
-	_, err := endpoints.Apply(t.Context(), fake.client(), endpoints.Spec{Name: "no_underscores"}, endpoints.Options{})
+	_, err := endpoints.ApplyTo(t.Context(), fake, endpoints.Spec{Name: "no_underscores"}, endpoints.Options{})
 	var invalid *endpoints.InvalidSpecError
 	require.ErrorAs(t, err, &invalid)
 	require.Len(t, invalid.Problems, 3)
@@ -241,7 +241,7 @@ func TestApplyThatLosesARaceReadsAgainAndDecidesAgain(t *testing.T) {
 				}
 				return nil
 			}
-			result, err := endpoints.Apply(t.Context(), fake.client(), tools("mcp"), endpoints.Options{})
+			result, err := endpoints.ApplyTo(t.Context(), fake, tools("mcp"), endpoints.Options{})
 			require.NoError(t, err)
 			require.Equal(t, test.outcome, result.Outcome)
 			require.Equal(t, test.calls, fake.called())
@@ -263,7 +263,7 @@ func TestApplyTriesAgainWhenAnotherEndpointMovedTheTable(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := endpoints.Apply(t.Context(), fake.client(), tools("mcp"), endpoints.Options{})
+			_, err := endpoints.ApplyTo(t.Context(), fake, tools("mcp"), endpoints.Options{})
 			require.NoError(t, err)
 			require.Equal(t, 2, fake.count(method))
 		})
@@ -276,7 +276,7 @@ func TestApplyReportsAMissingNamespaceInsteadOfTryingAgain(t *testing.T) {
 		if exists {
 			fake.add("tools", "mcp", nil)
 		}
-		_, err := endpoints.Apply(t.Context(), fake.client(),
+		_, err := endpoints.ApplyTo(t.Context(), fake,
 			endpoints.Spec{Name: "tools", TargetNamespace: "nowhere", TaskQueue: "mcp"}, endpoints.Options{})
 		require.ErrorContains(t, err, "could not verify namespace")
 		require.ErrorContains(t, err, `apply endpoint "tools"`)
@@ -295,7 +295,7 @@ func TestApplyGivesUpAfterTenLostRaces(t *testing.T) {
 			return nil
 		}
 		start := time.Now()
-		_, err := endpoints.Apply(t.Context(), fake.client(), tools("mcp"), endpoints.Options{})
+		_, err := endpoints.ApplyTo(t.Context(), fake, tools("mcp"), endpoints.Options{})
 		require.ErrorContains(t, err, "gave up after losing 10 races")
 		var mismatch *serviceerror.FailedPrecondition
 		require.ErrorAs(t, err, &mismatch)
@@ -320,7 +320,7 @@ func TestApplyStopsWaitingWhenTheContextEnds(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := endpoints.Apply(ctx, fake.client(), tools("mcp"), endpoints.Options{})
+		_, err := endpoints.ApplyTo(ctx, fake, tools("mcp"), endpoints.Options{})
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 3, fake.count("update"))
 	})
@@ -351,7 +351,7 @@ func TestManyAppliesAtOnceAllEndWell(t *testing.T) {
 			var all sync.WaitGroup
 			for i, queue := range test.queues {
 				all.Go(func() {
-					results[i], errs[i] = endpoints.Apply(t.Context(), fake.client(), tools(queue), endpoints.Options{})
+					results[i], errs[i] = endpoints.ApplyTo(t.Context(), fake, tools(queue), endpoints.Options{})
 				})
 			}
 			all.Wait()

@@ -16,10 +16,14 @@ import (
 // It is the name that is deleted: if somebody changes or replaces the endpoint in the meantime, Delete reads again and
 // deletes what is there then, for at most ten rounds.
 func Delete(ctx context.Context, client operatorservice.OperatorServiceClient, name string, options Options) (Result, error) {
+	return remove(ctx, clientService{client}, name, options)
+}
+
+func remove(ctx context.Context, service service, name string, options Options) (Result, error) {
 	if name == "" {
 		return Result{}, errors.New("delete endpoint: the name is empty; give the name of one endpoint")
 	}
-	o := newOperator(client, options)
+	o := newOperator(service, options)
 	result, err := o.settle(ctx, name, func(ctx context.Context, current *nexuspb.Endpoint) (Result, error) {
 		if current == nil {
 			return Result{Outcome: Missing}, nil

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
-	"google.golang.org/grpc"
 
 	"github.com/nexusmcp/nexusmcp/endpoints"
 )
@@ -17,11 +16,11 @@ func TestDeleteRemovesByName(t *testing.T) {
 	fake.add("tools", "mcp", nil)
 	fake.add("others", "mcp", nil)
 
-	result, err := endpoints.Delete(t.Context(), fake.client(), "tools", endpoints.Options{})
+	result, err := endpoints.DeleteFrom(t.Context(), fake, "tools", endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, endpoints.Result{Name: "tools", ID: "id-001", Outcome: endpoints.Deleted}, result)
 
-	result, err = endpoints.Delete(t.Context(), fake.client(), "tools", endpoints.Options{})
+	result, err = endpoints.DeleteFrom(t.Context(), fake, "tools", endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, endpoints.Result{Name: "tools", Outcome: endpoints.Missing}, result)
 	require.Equal(t, `endpoint "tools": missing`, result.String())
@@ -75,7 +74,7 @@ func TestDeleteThatLosesARaceReadsAgain(t *testing.T) {
 				}
 				return nil
 			}
-			result, err := endpoints.Delete(t.Context(), fake.client(), "tools", endpoints.Options{})
+			result, err := endpoints.DeleteFrom(t.Context(), fake, "tools", endpoints.Options{})
 			require.NoError(t, err)
 			require.Equal(t, test.outcome, result.Outcome)
 			require.Equal(t, test.calls, fake.called())
@@ -86,22 +85,22 @@ func TestDeleteThatLosesARaceReadsAgain(t *testing.T) {
 func TestDeleteWithoutANameTouchesNothing(t *testing.T) {
 	fake := newFakeOperator()
 	fake.add("tools", "mcp", nil)
-	_, err := endpoints.Delete(t.Context(), fake.client(), "", endpoints.Options{})
+	_, err := endpoints.DeleteFrom(t.Context(), fake, "", endpoints.Options{})
 	require.ErrorContains(t, err, "name is empty")
 	require.Empty(t, fake.called(), "an empty name is no filter: the server would list everything")
 }
 
 func TestAServerThatIgnoresTheNameFilterDoesNotMakeUsTouchAnother(t *testing.T) {
-	client := unfilteredClient{directClient{fake: newFakeOperator()}}
-	client.fake.add("others", "mcp", nil)
-	result, err := endpoints.Delete(t.Context(), client, "tools", endpoints.Options{})
+	operator := unfilteredOperator{newFakeOperator()}
+	operator.add("others", "mcp", nil)
+	result, err := endpoints.DeleteFrom(t.Context(), operator, "tools", endpoints.Options{})
 	require.NoError(t, err)
 	require.Equal(t, endpoints.Missing, result.Outcome)
-	client.fake.stored(t, "others")
+	operator.stored(t, "others")
 }
 
-type unfilteredClient struct{ directClient }
+type unfilteredOperator struct{ *fakeOperator }
 
-func (c unfilteredClient) ListNexusEndpoints(ctx context.Context, in *operatorservice.ListNexusEndpointsRequest, _ ...grpc.CallOption) (*operatorservice.ListNexusEndpointsResponse, error) {
-	return c.fake.ListNexusEndpoints(ctx, &operatorservice.ListNexusEndpointsRequest{NextPageToken: in.GetNextPageToken()})
+func (o unfilteredOperator) ListNexusEndpoints(ctx context.Context, request *operatorservice.ListNexusEndpointsRequest) (*operatorservice.ListNexusEndpointsResponse, error) {
+	return o.fakeOperator.ListNexusEndpoints(ctx, &operatorservice.ListNexusEndpointsRequest{NextPageToken: request.GetNextPageToken()})
 }

@@ -41,7 +41,11 @@ type Endpoint struct {
 // List reads all endpoints of the server, page by page, sorted by name. Endpoints that come or go while it reads may or
 // may not be among them.
 func List(ctx context.Context, client operatorservice.OperatorServiceClient, options Options) ([]Endpoint, error) {
-	stored, err := newOperator(client, options).all(ctx)
+	return list(ctx, clientService{client}, options)
+}
+
+func list(ctx context.Context, service service, options Options) ([]Endpoint, error) {
+	stored, err := newOperator(service, options).all(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list endpoints: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	nexuspb "go.temporal.io/api/nexus/v1"
 	"go.temporal.io/api/operatorservice/v1"
-	"google.golang.org/grpc"
 
 	"github.com/nexusmcp/nexusmcp/endpoints"
 )
@@ -24,7 +23,7 @@ func TestListReadsAllPagesAndSortsByName(t *testing.T) {
 			fake.add("e"+string(rune('z'-i)), "mcp", nil)
 			want = append([]string{"e" + string(rune('z'-i))}, want...)
 		}
-		listed, err := endpoints.List(t.Context(), fake.client(), endpoints.Options{})
+		listed, err := endpoints.ListFrom(t.Context(), fake, endpoints.Options{})
 		require.NoError(t, err)
 		var got []string
 		for _, endpoint := range listed {
@@ -42,10 +41,10 @@ func TestListShowsWhatTheServerHas(t *testing.T) {
 	fake.insert(&nexuspb.EndpointSpec{Name: "cc", Target: &nexuspb.EndpointTarget{
 		Variant: &nexuspb.EndpointTarget_External_{External: &nexuspb.EndpointTarget_External{Url: "https://example.com"}},
 	}})
-	_, err := endpoints.Apply(t.Context(), fake.client(), endpoints.Spec{Name: "bb", TargetNamespace: "platform", TaskQueue: "new"}, endpoints.Options{})
+	_, err := endpoints.ApplyTo(t.Context(), fake, endpoints.Spec{Name: "bb", TargetNamespace: "platform", TaskQueue: "new"}, endpoints.Options{})
 	require.NoError(t, err)
 
-	listed, err := endpoints.List(t.Context(), fake.client(), endpoints.Options{})
+	listed, err := endpoints.ListFrom(t.Context(), fake, endpoints.Options{})
 	require.NoError(t, err)
 	require.Len(t, listed, 3)
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -59,14 +58,14 @@ func TestListShowsWhatTheServerHas(t *testing.T) {
 }
 
 func TestListStopsWhenAPageTokenRepeats(t *testing.T) {
-	_, err := endpoints.List(t.Context(), repeatingClient{}, endpoints.Options{})
+	_, err := endpoints.ListFrom(t.Context(), repeatingOperator{}, endpoints.Options{})
 	require.ErrorContains(t, err, "same page token twice")
 }
 
-type repeatingClient struct {
-	operatorservice.OperatorServiceClient
+type repeatingOperator struct {
+	*fakeOperator // nil: no other method may be called
 }
 
-func (repeatingClient) ListNexusEndpoints(context.Context, *operatorservice.ListNexusEndpointsRequest, ...grpc.CallOption) (*operatorservice.ListNexusEndpointsResponse, error) {
+func (repeatingOperator) ListNexusEndpoints(context.Context, *operatorservice.ListNexusEndpointsRequest) (*operatorservice.ListNexusEndpointsResponse, error) {
 	return &operatorservice.ListNexusEndpointsResponse{NextPageToken: []byte("again")}, nil
 }

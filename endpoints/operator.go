@@ -38,19 +38,49 @@ type Options struct {
 	AcceptUnenforcedCallers bool
 }
 
+// service is what this package uses of the operator service. The generated client's methods also take gRPC call
+// options; nothing here sets any, and without them a test double needs no gRPC.
+type service interface {
+	CreateNexusEndpoint(context.Context, *operatorservice.CreateNexusEndpointRequest) (*operatorservice.CreateNexusEndpointResponse, error)
+	UpdateNexusEndpoint(context.Context, *operatorservice.UpdateNexusEndpointRequest) (*operatorservice.UpdateNexusEndpointResponse, error)
+	DeleteNexusEndpoint(context.Context, *operatorservice.DeleteNexusEndpointRequest) (*operatorservice.DeleteNexusEndpointResponse, error)
+	ListNexusEndpoints(context.Context, *operatorservice.ListNexusEndpointsRequest) (*operatorservice.ListNexusEndpointsResponse, error)
+}
+
+// clientService is a server's operator service, reached through the generated client.
+type clientService struct {
+	client operatorservice.OperatorServiceClient
+}
+
+func (s clientService) CreateNexusEndpoint(ctx context.Context, request *operatorservice.CreateNexusEndpointRequest) (*operatorservice.CreateNexusEndpointResponse, error) {
+	return s.client.CreateNexusEndpoint(ctx, request)
+}
+
+func (s clientService) UpdateNexusEndpoint(ctx context.Context, request *operatorservice.UpdateNexusEndpointRequest) (*operatorservice.UpdateNexusEndpointResponse, error) {
+	return s.client.UpdateNexusEndpoint(ctx, request)
+}
+
+func (s clientService) DeleteNexusEndpoint(ctx context.Context, request *operatorservice.DeleteNexusEndpointRequest) (*operatorservice.DeleteNexusEndpointResponse, error) {
+	return s.client.DeleteNexusEndpoint(ctx, request)
+}
+
+func (s clientService) ListNexusEndpoints(ctx context.Context, request *operatorservice.ListNexusEndpointsRequest) (*operatorservice.ListNexusEndpointsResponse, error) {
+	return s.client.ListNexusEndpoints(ctx, request)
+}
+
 // operator is the server's operator service with the manners that every call here needs: a timeout, errors that can be
 // told apart, and rounds of reading and writing.
 type operator struct {
-	client  operatorservice.OperatorServiceClient
+	service service
 	timeout time.Duration
 }
 
-func newOperator(client operatorservice.OperatorServiceClient, options Options) operator {
+func newOperator(service service, options Options) operator {
 	timeout := options.RPCTimeout
 	if timeout <= 0 {
 		timeout = defaultRPCTimeout
 	}
-	return operator{client: client, timeout: timeout}
+	return operator{service: service, timeout: timeout}
 }
 
 // call makes one RPC under the caller's deadline or, if there is none, under the default one.
@@ -90,10 +120,7 @@ func call[Request, Response any](
 
 // find reads the endpoint of a name, or nil if there is none.
 func (o operator) find(ctx context.Context, name string) (*nexuspb.Endpoint, error) {
-	response, err := call(ctx, o, &operatorservice.ListNexusEndpointsRequest{Name: name},
-		func(ctx context.Context, request *operatorservice.ListNexusEndpointsRequest) (*operatorservice.ListNexusEndpointsResponse, error) {
-			return o.client.ListNexusEndpoints(ctx, request)
-		})
+	response, err := call(ctx, o, &operatorservice.ListNexusEndpointsRequest{Name: name}, o.service.ListNexusEndpoints)
 	if err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
@@ -113,10 +140,7 @@ func (o operator) all(ctx context.Context) ([]*nexuspb.Endpoint, error) {
 		token     []byte
 	)
 	for {
-		response, err := call(ctx, o, &operatorservice.ListNexusEndpointsRequest{NextPageToken: token},
-			func(ctx context.Context, request *operatorservice.ListNexusEndpointsRequest) (*operatorservice.ListNexusEndpointsResponse, error) {
-				return o.client.ListNexusEndpoints(ctx, request)
-			})
+		response, err := call(ctx, o, &operatorservice.ListNexusEndpointsRequest{NextPageToken: token}, o.service.ListNexusEndpoints)
 		if err != nil {
 			return nil, fmt.Errorf("after %d endpoints: %w", len(endpoints), err)
 		}
@@ -133,10 +157,7 @@ func (o operator) all(ctx context.Context) ([]*nexuspb.Endpoint, error) {
 }
 
 func (o operator) create(ctx context.Context, spec *nexuspb.EndpointSpec) (*nexuspb.Endpoint, error) {
-	response, err := call(ctx, o, &operatorservice.CreateNexusEndpointRequest{Spec: spec},
-		func(ctx context.Context, request *operatorservice.CreateNexusEndpointRequest) (*operatorservice.CreateNexusEndpointResponse, error) {
-			return o.client.CreateNexusEndpoint(ctx, request)
-		})
+	response, err := call(ctx, o, &operatorservice.CreateNexusEndpointRequest{Spec: spec}, o.service.CreateNexusEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("create it: %w", err)
 	}
@@ -145,10 +166,7 @@ func (o operator) create(ctx context.Context, spec *nexuspb.EndpointSpec) (*nexu
 
 // update replaces the spec of an endpoint if it is still at the version that was read.
 func (o operator) update(ctx context.Context, read *nexuspb.Endpoint, spec *nexuspb.EndpointSpec) (*nexuspb.Endpoint, error) {
-	response, err := call(ctx, o, &operatorservice.UpdateNexusEndpointRequest{Id: read.GetId(), Version: read.GetVersion(), Spec: spec},
-		func(ctx context.Context, request *operatorservice.UpdateNexusEndpointRequest) (*operatorservice.UpdateNexusEndpointResponse, error) {
-			return o.client.UpdateNexusEndpoint(ctx, request)
-		})
+	response, err := call(ctx, o, &operatorservice.UpdateNexusEndpointRequest{Id: read.GetId(), Version: read.GetVersion(), Spec: spec}, o.service.UpdateNexusEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("update it: %w", err)
 	}
@@ -156,10 +174,7 @@ func (o operator) update(ctx context.Context, read *nexuspb.Endpoint, spec *nexu
 }
 
 func (o operator) delete(ctx context.Context, read *nexuspb.Endpoint) error {
-	_, err := call(ctx, o, &operatorservice.DeleteNexusEndpointRequest{Id: read.GetId(), Version: read.GetVersion()},
-		func(ctx context.Context, request *operatorservice.DeleteNexusEndpointRequest) (*operatorservice.DeleteNexusEndpointResponse, error) {
-			return o.client.DeleteNexusEndpoint(ctx, request)
-		})
+	_, err := call(ctx, o, &operatorservice.DeleteNexusEndpointRequest{Id: read.GetId(), Version: read.GetVersion()}, o.service.DeleteNexusEndpoint)
 	if err != nil {
 		return fmt.Errorf("delete it: %w", err)
 	}

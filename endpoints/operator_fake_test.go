@@ -14,17 +14,14 @@ import (
 	nexuspb "go.temporal.io/api/nexus/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // fakeOperator keeps endpoints as server v1.32.1 does: names are unique, an update must name the current version, a
 // deletion need not (the server ignores it), an update forgets when the endpoint was created, and lists come in pages
-// in the order of the IDs. It implements the server's side, so that it can also stand behind real gRPC.
+// in the order of the IDs.
 type fakeOperator struct {
-	operatorservice.UnimplementedOperatorServiceServer
-
 	namespaces []string
 	pageSize   int
 
@@ -235,28 +232,4 @@ func workerTarget(namespace, taskQueue string) *nexuspb.EndpointTarget {
 
 func jsonPayload(data string) *commonpb.Payload {
 	return &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(data)}
-}
-
-// client is the fake as the SDK's operator service would show it: without a network, with service errors.
-func (f *fakeOperator) client() operatorservice.OperatorServiceClient { return directClient{fake: f} }
-
-type directClient struct {
-	operatorservice.OperatorServiceClient // nil: no other method may be called
-	fake                                  *fakeOperator
-}
-
-func (c directClient) CreateNexusEndpoint(ctx context.Context, in *operatorservice.CreateNexusEndpointRequest, _ ...grpc.CallOption) (*operatorservice.CreateNexusEndpointResponse, error) {
-	return c.fake.CreateNexusEndpoint(ctx, in)
-}
-
-func (c directClient) UpdateNexusEndpoint(ctx context.Context, in *operatorservice.UpdateNexusEndpointRequest, _ ...grpc.CallOption) (*operatorservice.UpdateNexusEndpointResponse, error) {
-	return c.fake.UpdateNexusEndpoint(ctx, in)
-}
-
-func (c directClient) DeleteNexusEndpoint(ctx context.Context, in *operatorservice.DeleteNexusEndpointRequest, _ ...grpc.CallOption) (*operatorservice.DeleteNexusEndpointResponse, error) {
-	return c.fake.DeleteNexusEndpoint(ctx, in)
-}
-
-func (c directClient) ListNexusEndpoints(ctx context.Context, in *operatorservice.ListNexusEndpointsRequest, _ ...grpc.CallOption) (*operatorservice.ListNexusEndpointsResponse, error) {
-	return c.fake.ListNexusEndpoints(ctx, in)
 }

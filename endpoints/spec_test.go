@@ -216,7 +216,7 @@ func TestTheLongestDescriptionIsTheOneTheServerStillTakes(t *testing.T) {
 		longest = strings.Repeat("d", n)
 		spec := described(tools("mcp"), longest)
 		if endpoints.Validate([]endpoints.Spec{spec}) == nil {
-			_, err := endpoints.Apply(t.Context(), fake.client(), spec, endpoints.Options{})
+			_, err := endpoints.ApplyTo(t.Context(), fake, spec, endpoints.Options{})
 			require.NoError(t, err)
 			break
 		}

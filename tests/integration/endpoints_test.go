@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/nexusmcp/nexusmcp/caller"
 	"github.com/nexusmcp/nexusmcp/endpoints"
@@ -221,6 +222,53 @@ func (o *countingOperator) CreateNexusEndpoint(ctx context.Context, in *operator
 func (o *countingOperator) UpdateNexusEndpoint(ctx context.Context, in *operatorservice.UpdateNexusEndpointRequest, opts ...grpc.CallOption) (*operatorservice.UpdateNexusEndpointResponse, error) {
 	o.calls.Add(1)
 	return o.OperatorServiceClient.UpdateNexusEndpoint(ctx, in, opts...)
+}
+
+// An outrunOperator lets somebody else create the endpoint before its own first creation.
+type outrunOperator struct {
+	operatorservice.OperatorServiceClient
+	rival func()
+	once  sync.Once
+}
+
+func (o *outrunOperator) CreateNexusEndpoint(ctx context.Context, in *operatorservice.CreateNexusEndpointRequest, opts ...grpc.CallOption) (*operatorservice.CreateNexusEndpointResponse, error) {
+	o.once.Do(o.rival)
+	return o.OperatorServiceClient.CreateNexusEndpoint(ctx, in, opts...)
+}
+
+// A client that was not made by the SDK returns gRPC statuses, which must be understood as well.
+func TestEverythingWorksOverABareGRPCConnection(t *testing.T) {
+	t.Parallel()
+	connection, err := grpc.NewClient("passthrough:///"+temporalServer.HostPort(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, connection.Close()) })
+	bare := operatorservice.NewOperatorServiceClient(connection)
+	spec := newSpec(t, "bare")
+
+	theirs := spec
+	theirs.TaskQueue = "theirs"
+	result, err := endpoints.Apply(t.Context(), &outrunOperator{OperatorServiceClient: bare, rival: func() { apply(t, theirs) }}, spec, endpoints.Options{})
+	require.NoError(t, err)
+	require.Equal(t, endpoints.Updated, result.Outcome, "the creation was refused with a status")
+
+	listed, err := endpoints.List(t.Context(), bare, endpoints.Options{})
+	require.NoError(t, err)
+	assert.Contains(t, listed, *stored(t, spec.Name))
+
+	nowhere := spec
+	nowhere.TargetNamespace = "no-such-namespace"
+	_, err = endpoints.Apply(t.Context(), bare, nowhere, endpoints.Options{})
+	var precondition *serviceerror.FailedPrecondition
+	require.ErrorAs(t, err, &precondition)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = endpoints.List(ctx, bare, endpoints.Options{})
+	require.ErrorIs(t, err, context.Canceled)
+
+	result, err = endpoints.Delete(t.Context(), bare, spec.Name, endpoints.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, endpoints.Deleted, result.Outcome)
 }
 
 func TestATargetNamespaceThatDoesNotExistFailsAtOnce(t *testing.T) {
