@@ -170,11 +170,9 @@ func retryAfter(header string, now time.Time) time.Duration {
 	// A server that asks for more is not heeded beyond: its word would park a
 	// workflow for as long as it likes.
 	const longest = 24 * time.Hour
-	if seconds, err := strconv.ParseInt(header, 10, 64); err == nil {
-		if seconds > int64(longest/time.Second) {
-			return longest
-		}
-		return max(0, time.Duration(seconds)*time.Second)
+	// What does not fit is the nearest that does.
+	if seconds, err := strconv.ParseInt(header, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(max(0, seconds), int64(longest/time.Second))) * time.Second
 	}
 	if date, err := http.ParseTime(header); err == nil {
 		return min(longest, max(0, date.Sub(now)))

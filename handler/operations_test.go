@@ -300,6 +300,48 @@ func TestOneBadAnswerFailsOneCall(t *testing.T) {
 	}
 }
 
+func TestAnEventStreamIsReadInEveryFormThatTheStandardAllows(t *testing.T) {
+	const answer = `{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","content":[{"type":"text","text":"ok"}]}}`
+	split := strings.Replace(answer, `,"id"`, ",\ndata:\"id\"", 1)
+	for form, c := range map[string]struct {
+		stream string
+		open   bool // the stream stays open after it
+	}{
+		"lines that end with LF":                       {"event: message\ndata: " + answer + "\n\n", true},
+		"lines that end with CR":                       {"event: message\rdata: " + answer + "\r\r", true},
+		"lines that end with CR and LF":                {"event: message\r\ndata: " + answer + "\r\n\r\n", true},
+		"lines that end each in another way":           {"event: message\rdata: " + answer + "\r\n\n", true},
+		"a byte order mark":                            {"\ufeffdata: " + answer + "\n\n", true},
+		"data without a space":                         {"data:" + answer + "\n\n", true},
+		"data in two lines":                            {"data: " + split + "\n\n", true},
+		"data in two lines that end with CR":           {strings.ReplaceAll("data: "+split+"\n\n", "\n", "\r"), true},
+		"comments, empty events, fields of its own":    {": hello\n\n\n\nx: y\ndata: " + answer + "\n\n", true},
+		"an event that the end cuts off after its end": {"data: " + answer + "\n", false},
+		"a line that the end cuts off after its end":   {"data: " + answer, false},
+	} {
+		t.Run(form, func(t *testing.T) {
+			server := rude.New(rude.Options{})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Name") != "stream" {
+					server.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, strings.ReplaceAll(c.stream, "$ID", requestID(r)))
+				_ = http.NewResponseController(w).Flush()
+				if c.open {
+					<-r.Context().Done()
+				}
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"stream"}`)
+			require.NoError(t, err)
+			assert.Contains(t, string(out), `"ok"`)
+		})
+	}
+}
+
 func TestAnErrorDoesNotTellCallersTheServersURL(t *testing.T) {
 	for _, endpoint := range []string{"http://user:hunter2@127.0.0.1:1/mcp?key=hunter2", "http://127.0.0.1:1/hunter2"} {
 		p := publish(t, handler.Server{Name: "http", Transport: handler.HTTP{Endpoint: endpoint}}, handler.Server{Name: "sse", Transport: handler.SSE{Endpoint: endpoint}})
@@ -434,6 +476,7 @@ func TestAnHTTPStatusArrivesWithItsRetryability(t *testing.T) {
 		{500, "", true, 0}, {502, "", true, 0}, {504, "", true, 0},
 		{503, "7", true, 7 * time.Second}, {429, "120", true, 2 * time.Minute},
 		{503, "soon", true, 0}, {429, "-5", true, 0}, {503, "99999999999", true, 24 * time.Hour},
+		{503, "99999999999999999999999", true, 24 * time.Hour}, {429, "-9223372037", true, 0}, {429, "-99999999999999999999999", true, 0},
 		{408, "", true, 0}, {425, "", true, 0},
 		{400, "", false, 0}, {401, "", false, 0}, {403, "", false, 0}, {404, "", false, 0}, {410, "", false, 0},
 	} {

@@ -186,8 +186,10 @@ type eventTap struct {
 	ex    *exchange
 	limit int64
 
-	out bytes.Buffer // the rest of an event that Read has not handed out yet
-	err error        // of in, handed out after out
+	out     bytes.Buffer // the rest of an event that Read has not handed out yet
+	err     error        // of in, handed out after out
+	started bool         // once a byte order mark would have been read
+	halfEnd bool         // the last line ended with CR, whose LF may follow
 }
 
 // Read implements [io.Reader].
@@ -213,17 +215,7 @@ func (t *eventTap) next() {
 		line, complete, err := t.line(t.limit - size)
 		size += int64(len(line))
 		tooLarge = tooLarge || !complete
-		if err != nil {
-			t.err = err
-			// The end of the stream discards an event that it cuts off, but some
-			// servers leave the last empty line out after a whole one.
-			if !tooLarge && (!hasData || !json.Valid(data.Bytes())) {
-				return
-			}
-			break
-		}
-		line = bytes.TrimRight(line, "\r\n")
-		if len(line) == 0 {
+		if t.err = err; len(line) == 0 && complete {
 			break
 		}
 		field, value, _ := bytes.Cut(line, []byte(":"))
@@ -243,6 +235,15 @@ func (t *eventTap) next() {
 			}
 			fmt.Fprintf(&t.out, "%s: %s\n", field, value)
 		}
+		if err != nil {
+			break
+		}
+	}
+	if t.err != nil && !tooLarge && (!hasData || !json.Valid(data.Bytes())) {
+		// The end of the stream discards an event that it cuts off, but some servers
+		// leave the last line's end, or the empty line, out after a whole one.
+		t.out.Reset()
+		return
 	}
 	switch {
 	case tooLarge:
@@ -274,23 +275,50 @@ func (t *eventTap) write(data []byte) {
 	t.out.WriteByte('\n')
 }
 
-// line reads one line with its end. What exceeds room is read and forgotten,
-// and complete is false.
+// line reads one line without its end, which is LF, CR, or both. What exceeds
+// room is read and forgotten, and complete is false.
 func (t *eventTap) line(room int64) (line []byte, complete bool, err error) {
+	if !t.started {
+		t.started = true
+		if mark, _ := t.in.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
+			_, _ = t.in.Discard(len(mark))
+		}
+	}
 	complete = true
 	for {
-		part, err := t.in.ReadSlice('\n')
+		if _, err := t.in.Peek(1); err != nil {
+			return line, complete, err
+		}
+		part, _ := t.in.Peek(t.in.Buffered())
+		if t.halfEnd {
+			t.halfEnd = false
+			if part[0] == '\n' {
+				_, _ = t.in.Discard(1)
+				continue
+			}
+		}
+		read := len(part)
+		part, _, ended := bytes.Cut(part, []byte("\n"))
+		if before, _, found := bytes.Cut(part, []byte("\r")); found {
+			part, ended, t.halfEnd = before, true, true
+		}
+		if ended {
+			read = len(part) + 1
+		}
 		if int64(len(line)+len(part)) > room {
 			complete = false
 		}
 		if complete {
 			line = append(line, part...)
 		}
-		if err != bufio.ErrBufferFull {
-			return line, complete, err
+		_, _ = t.in.Discard(read)
+		if ended {
+			return line, complete, nil
 		}
 	}
 }
+
+const byteOrderMark = "\ufeff"
 
 // requestID reads the ID of the JSON-RPC request in an HTTP request's body. It
 // returns false for notifications, responses, and requests without a body.
