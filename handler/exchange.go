@@ -29,6 +29,10 @@ type exchange struct {
 	// params replaces what the SDK would send, nil during a handshake.
 	params json.RawMessage
 
+	// withdrawn is closed when the server was sent word that the request is
+	// cancelled.
+	withdrawn chan struct{}
+
 	mu         sync.Mutex
 	id         string // of the request, in JSON
 	closed     bool
@@ -76,6 +80,10 @@ func newAnswer(resp *jsonrpc.Response) *answer {
 
 // idJSON writes a request ID as it stands on the wire.
 func idJSON(id jsonrpc.ID) string { return string(encode(id.Raw())) }
+
+func newExchange(params json.RawMessage) *exchange {
+	return &exchange{params: params, withdrawn: make(chan struct{})}
+}
 
 type exchangeKey struct{}
 
@@ -156,6 +164,29 @@ func (ex *exchange) failed() bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	return ex.status >= 300
+}
+
+// awaitWithdrawal waits until the server was sent word of the request's
+// cancellation. The SDK sends it on a goroutine of its own after the call has
+// returned, and not at all once the connection is closed.
+func (ex *exchange) awaitWithdrawal() {
+	timer := time.NewTimer(terminateAfter)
+	defer timer.Stop()
+	select {
+	case <-ex.withdrawn:
+	case <-timer.C:
+	}
+}
+
+// withdraw notes that word of the cancellation went out.
+func (ex *exchange) withdraw() {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	select {
+	case <-ex.withdrawn:
+	default:
+		close(ex.withdrawn)
+	}
 }
 
 func (ex *exchange) close() {

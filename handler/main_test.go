@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
@@ -24,7 +27,32 @@ import (
 
 func TestMain(m *testing.M) {
 	rude.MainIfAsked()
+	if os.Getenv(patientMain) != "" {
+		if err := newPatient(context.Background(), func() { fmt.Fprintln(os.Stderr, "the tool began") }, func() { fmt.Fprintln(os.Stderr, "the tool was cancelled") }).Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
 	os.Exit(m.Run())
+}
+
+// patientMain makes the test binary a patient server over stdio.
+const patientMain = "NEXUSMCP_TEST_PATIENT"
+
+// newPatient returns a server whose tool waits until it is cancelled, or until
+// life ends.
+func newPatient(life context.Context, began, cancelled func()) *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "patient", Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: "wait", InputSchema: map[string]any{"type": "object"}}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		began()
+		select {
+		case <-ctx.Done():
+			cancelled()
+		case <-life.Done():
+		}
+		return nil, ctx.Err()
+	})
+	return server
 }
 
 // published is a handler under test, called as a Nexus server calls it.
@@ -171,6 +199,18 @@ func (l *lines) Warn(msg string, keyvals ...any)  { l.add(msg, keyvals) }
 func (l *lines) Error(msg string, keyvals ...any) { l.add(msg, keyvals) }
 
 var _ log.Logger = (*lines)(nil)
+
+// count returns how many lines contain a text.
+func (l *lines) count(text string) (n int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.text {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
 
 // wait returns the first line that satisfies want.
 func (l *lines) wait(t *testing.T, want func(string) bool) string {

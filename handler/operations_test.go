@@ -8,7 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -573,6 +576,62 @@ func TestAToolThatTakesTooLongIsCancelledOnTheWire(t *testing.T) {
 			assert.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 10*time.Second, time.Millisecond)
 		}
 	})
+}
+
+// A timeout also closes the connection, which must not overtake the word of it.
+func TestNoToolKeepsRunningAfterItsCallTimedOut(t *testing.T) {
+	const calls = 40
+	var began, cancelled atomic.Int32
+	self, err := os.Executable()
+	require.NoError(t, err)
+	patient := func(t *testing.T, serve func(func(*http.Request) *mcp.Server) http.Handler) string {
+		listener := httptest.NewServer(serve(func(*http.Request) *mcp.Server {
+			return newPatient(t.Context(), func() { began.Add(1) }, func() { cancelled.Add(1) })
+		}))
+		t.Cleanup(listener.Close)
+		return listener.URL
+	}
+	for name, transport := range map[string]func(t *testing.T) handler.Transport{
+		"over HTTP with sessions": func(t *testing.T) handler.Transport {
+			return handler.HTTP{Endpoint: patient(t, func(get func(*http.Request) *mcp.Server) http.Handler {
+				return mcp.NewStreamableHTTPHandler(get, nil)
+			})}
+		},
+		"over SSE": func(t *testing.T) handler.Transport {
+			return handler.SSE{Endpoint: patient(t, func(get func(*http.Request) *mcp.Server) http.Handler { return mcp.NewSSEHandler(get, nil) })}
+		},
+		"in process": func(t *testing.T) handler.Transport {
+			return handler.InProcess{Server: newPatient(t.Context(), func() { began.Add(1) }, func() { cancelled.Add(1) })}
+		},
+		"over stdio": func(t *testing.T) handler.Transport {
+			return handler.Command{Path: self, Env: map[string]string{patientMain: "1"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began.Store(0)
+			cancelled.Store(0)
+			p := publish(t, handler.Server{Name: "patient", Transport: transport(t)})
+			var wg sync.WaitGroup
+			for range calls {
+				wg.Go(func() {
+					_, err := p.do(t.Context(), "patient", mcpnexus.OperationCallTool, `{"name":"wait","_meta":{"nexusmcp/options":{"startToCloseTimeout":"1s"}}}`)
+					assert.Equal(t, mcpnexus.ErrorTypeTimeout, contractError(t, err).Type)
+				})
+			}
+			wg.Wait()
+			runs := func() (int32, int32) {
+				if name == "over stdio" {
+					return p.log.count("the tool began"), p.log.count("the tool was cancelled")
+				}
+				return began.Load(), cancelled.Load()
+			}
+			assert.EventuallyWithT(t, func(c *assert.CollectT) {
+				began, cancelled := runs()
+				assert.Equal(c, began, cancelled)
+				assert.NotZero(c, began)
+			}, 10*time.Second, time.Millisecond)
+		})
+	}
 }
 
 func TestTheHandlersDeadlineIsKept(t *testing.T) {

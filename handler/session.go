@@ -50,7 +50,7 @@ type session struct {
 // what was seen of it on the wire.
 func connect(ctx context.Context, server *Server, transport mcp.Transport, logger log.Logger, limit int64) (_ *session, ex *exchange, err error) {
 	s := &session{learning: make(chan struct{}, 1), limit: limit}
-	ex = &exchange{}
+	ex = newExchange(nil)
 	defer ex.close()
 	client := mcp.NewClient(clientInfo, &mcp.ClientOptions{
 		Logger: slogLogger(logger),
@@ -208,13 +208,18 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (j
 	if err != nil {
 		return nil, nil, err
 	}
-	ex := &exchange{params: wire}
+	ex := newExchange(wire)
 	// Ends what the taps keep for a request that will not be answered any more.
 	ctx, cancel := context.WithCancel(withExchange(ctx, ex))
 	defer cancel()
 	defer ex.close()
 	result, err := s.exchange(ctx, method, params, wire)
-	return outcome(ctx, ex, method, result, err)
+	raw, result, failure := outcome(ctx, ex, method, result, err)
+	if failure != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		// The connection may be closed next.
+		ex.awaitWithdrawal()
+	}
+	return raw, result, failure
 }
 
 // exchange sends a request through the SDK, whose panics are errors: see

@@ -56,11 +56,12 @@ type tapConn struct {
 
 // Write implements [mcp.Connection].
 func (c *tapConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	req, ok := msg.(*jsonrpc.Request)
-	if !ok || !req.IsCall() {
-		return c.Connection.Write(ctx, msg)
-	}
-	if ex := exchangeFrom(ctx); ex != nil {
+	ex := exchangeFrom(ctx)
+	switch req, ok := msg.(*jsonrpc.Request); {
+	case ex == nil || !ok:
+	case req.Method == "notifications/cancelled":
+		defer ex.withdraw()
+	case req.IsCall():
 		ex.begin(idJSON(req.ID))
 		c.mu.Lock()
 		c.waiting[req.ID] = ex

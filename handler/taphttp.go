@@ -28,6 +28,11 @@ type tapRoundTripper struct {
 func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	ex := exchangeFrom(req.Context())
 	id, isCall := requestID(req)
+	if ex != nil && ex.params != nil && t.answers && req.Method == http.MethodPost && !isCall {
+		// A call has nothing else to post than word of its cancellation.
+		defer ex.withdraw()
+		ex = nil
+	}
 	if ex == nil {
 		resp, err := t.next.RoundTrip(req)
 		if err == nil && t.answers && req.Method == http.MethodPost && !isCall && resp.StatusCode/100 != 2 {
