@@ -63,7 +63,7 @@ func (s *session) list(ctx context.Context, kind listKind, params object, limit 
 		if err != nil {
 			return nil, err
 		}
-		s.toolsKnown.Store(true)
+		s.toolsListed()
 		merged.keep(func(i int) bool { return i < len(tools) && valid[tools[i]] })
 	}
 	return merged.result(kind), nil

@@ -634,6 +634,55 @@ func TestNoToolKeepsRunningAfterItsCallTimedOut(t *testing.T) {
 	}
 }
 
+// The handler lists the tools before the first call, for the headers' sake. That
+// is its own affair.
+func TestAToolListThatCannotBeHadDoesNotKeepToolsFromRunning(t *testing.T) {
+	fail := func(status int, text string) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, strings.ReplaceAll(text, "$ID", requestID(r)))
+		}
+	}
+	for name, list := range map[string]func(http.ResponseWriter, *http.Request){
+		"an error that a retry may mend":  fail(200, `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32603,"message":"busy"}}`),
+		"an error that no retry can mend": fail(200, `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`),
+		"an HTTP status":                  fail(503, ``),
+		"a connection that breaks":        func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+		"no answer": func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // the server notices that the client left only then
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lists atomic.Int32
+			server := rude.New(rude.Options{})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Method") == "tools/list" {
+					lists.Add(1)
+					list(w, r)
+					return
+				}
+				server.ServeHTTP(w, r)
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			for range 2 {
+				var wg sync.WaitGroup
+				for range 30 {
+					wg.Go(func() {
+						_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"startToCloseTimeout":"2s"}}}`)
+						assert.NoError(t, err)
+					})
+				}
+				wg.Wait()
+			}
+			assert.EqualValues(t, 1, lists.Load(), "all calls wait for the same list")
+			assert.Equal(t, 1, server.Stats().Handshakes)
+		})
+	}
+}
+
 func TestTheHandlersDeadlineIsKept(t *testing.T) {
 	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
 		p := publish(t, handler.Server{Name: "rude", Transport: transport})

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,8 @@ type session struct {
 	send mcp.MethodHandler
 	// conn is the transport's connection, nil where the SDK hides it.
 	conn atomic.Pointer[tapConn]
-	// release frees what the handshake's context holds.
+	// life ends with the session, by release.
+	life    context.Context
 	release context.CancelFunc
 	// initialized is the server's own answer to the handshake.
 	initialized json.RawMessage
@@ -42,14 +44,16 @@ type session struct {
 	// limit is the most bytes that the handler remembers of a tool list.
 	limit int64
 
-	learning   chan struct{} // holds a token while the tools are being listed
-	toolsKnown atomic.Bool
+	mu sync.Mutex
+	// learned is closed once the tools were listed for the headers' sake, or
+	// could not be. Nil before anyone tried.
+	learned chan struct{}
 }
 
 // connect performs the handshake over a transport. On failure the exchange says
 // what was seen of it on the wire.
 func connect(ctx context.Context, server *Server, transport mcp.Transport, logger log.Logger, limit int64) (_ *session, ex *exchange, err error) {
-	s := &session{learning: make(chan struct{}, 1), limit: limit}
+	s := &session{limit: limit}
 	ex = newExchange(nil)
 	defer ex.close()
 	client := mcp.NewClient(clientInfo, &mcp.ClientOptions{
@@ -80,10 +84,9 @@ func connect(ctx context.Context, server *Server, transport mcp.Transport, logge
 
 	// The connection keeps the handshake's context, and legacy SSE reads from it:
 	// it must outlive ctx and end with the session.
-	life, release := context.WithCancel(context.WithoutCancel(ctx))
-	s.release = release
+	s.life, s.release = context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, s.cut)
-	s.client, err = client.Connect(withExchange(life, ex), tapped, &mcp.ClientSessionOptions{ProtocolVersion: server.ProtocolVersion})
+	s.client, err = client.Connect(withExchange(s.life, ex), tapped, &mcp.ClientSessionOptions{ProtocolVersion: server.ProtocolVersion})
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -185,20 +188,27 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 		// CallTool sends one too.
 		params = params.with("arguments", json.RawMessage(`{}`))
 	}
-	if method == "tools/call" && s.http && s.modern() {
-		if err := s.learnTools(ctx, params); err != nil {
-			return nil, nil, err
+	inHeaders := method == "tools/call" && s.putsParamsInHeaders()
+	if inHeaders {
+		// Not at any price: a server that wants headers refuses a call without, and
+		// has not run it.
+		select {
+		case <-s.learnTools(params):
+		case <-halfway(ctx):
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
 		}
 	}
 	raw, result, err := s.callOnce(ctx, method, params)
-	// The tool's definition changed under us: its parameters travel in other
-	// headers now. The server has not run it.
-	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && e.Code == mcp.CodeHeaderMismatch && method == "tools/call" && s.http {
-		s.toolsKnown.Store(false)
-		if err := s.learnTools(ctx, params); err != nil {
-			return nil, nil, err
+	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && inHeaders && e.Code == mcp.CodeHeaderMismatch {
+		// The tool's definition is not known, or changed under us.
+		s.forgetTools()
+		select {
+		case <-s.learnTools(params):
+			return s.callOnce(ctx, method, params)
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
 		}
-		return s.callOnce(ctx, method, params)
 	}
 	return raw, result, err
 }
@@ -456,25 +466,28 @@ func (s *session) discover(ctx context.Context, params object) (json.RawMessage,
 
 type learnKey struct{}
 
-// learnTools makes the session know the tools' definitions before the first
-// call: params of some tools travel in headers that only the definition names
-// (SEP-2243).
-func (s *session) learnTools(ctx context.Context, like object) error {
-	if s.toolsKnown.Load() {
-		return nil
+// putsParamsInHeaders reports whether params of some tools travel in headers
+// that only the tool's definition names (SEP-2243).
+func (s *session) putsParamsInHeaders() bool {
+	if !s.http || !s.modern() {
+		return false
 	}
-	select {
-	case s.learning <- struct{}{}:
-		defer func() { <-s.learning }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	init := s.client.InitializeResult()
+	return init != nil && init.Capabilities != nil && init.Capabilities.Tools != nil
+}
+
+// learnTools makes the session know the tools' definitions. The channel that it
+// returns is closed when they are known, or cannot be: a server that does not
+// list its tools may well run them. The calls of a connection wait for the same
+// listing, which outlives the first of them.
+func (s *session) learnTools(like object) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.learned != nil {
+		return s.learned
 	}
-	if s.toolsKnown.Load() {
-		return nil
-	}
-	if init := s.client.InitializeResult(); init == nil || init.Capabilities == nil || init.Capabilities.Tools == nil {
-		return nil
-	}
+	learned := make(chan struct{})
+	s.learned = learned
 	// Of the call's _meta only what says who calls concerns the list.
 	params := object{}
 	if meta, err := like.object("_meta"); err == nil {
@@ -486,16 +499,47 @@ func (s *session) learnTools(ctx context.Context, like object) error {
 		}
 		params = params.with("_meta", encode(listMeta))
 	}
-	_, err := s.list(ctx, listTools, params, s.limit)
-	if e, ok := errors.AsType[*mcpnexus.Error](err); ok {
-		// A server that does not list its tools may well run them. If it wants a
-		// header all the same, it says so.
-		if e.NonRetryable {
-			s.toolsKnown.Store(true)
-		}
+	go func() {
+		defer close(learned)
+		ctx, cancel := context.WithTimeout(s.life, learnTimeout)
+		defer cancel()
+		_, _ = s.list(ctx, listTools, params, s.limit) // see above
+	}()
+	return learned
+}
+
+// learnTimeout is how long the tools may take to be listed before the first call.
+const learnTimeout = 10 * time.Second
+
+// halfway returns a channel that is ready when half of the time that ctx has
+// left is over.
+func halfway(ctx context.Context) <-chan time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
 		return nil
 	}
-	return err
+	return time.After(time.Until(deadline) / 2)
+}
+
+// toolsListed notes that somebody listed the tools.
+func (s *session) toolsListed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.learned == nil {
+		s.learned = make(chan struct{})
+		close(s.learned)
+	}
+}
+
+// forgetTools makes the next call list the tools again, unless that is being done.
+func (s *session) forgetTools() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.learned:
+		s.learned = nil
+	default:
+	}
 }
 
 // validTools gives the SDK the whole tool list, for the headers of later calls,
