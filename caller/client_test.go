@@ -400,6 +400,28 @@ func TestAClientOrLimitOfAnotherRunIsRefused(t *testing.T) {
 	assert.Empty(t, h.calls)
 }
 
+func TestAnInterceptorMayCopyTheWorkflowsInfo(t *testing.T) {
+	var client *caller.Client
+	call := func(ctx workflow.Context) error {
+		_, err := client.CallTool(ctx, nil)
+		return err
+	}
+	h := newHarness(t, nil)
+	h.copyInfo = true
+	h.mustRun(func(ctx workflow.Context) error {
+		client = caller.NewClient(endpoint, weather, caller.Options{})
+		return errors.Join(call(ctx), workflow.Sleep(ctx, time.Hour), call(ctx))
+	})
+	require.Len(t, h.calls, 2)
+	h = newHarness(t, nil)
+	h.copyInfo = true
+	h.mustRun(func(ctx workflow.Context) error {
+		assert.ErrorContains(t, call(ctx), "the Client belongs to another execution")
+		return nil
+	})
+	assert.Empty(t, h.calls)
+}
+
 func TestRunsThatShareAClientDoNotRace(t *testing.T) {
 	client := caller.NewClient(endpoint, weather, caller.Options{})
 	results := make(chan error, 4)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/require"
@@ -47,7 +48,8 @@ type call struct {
 // published, and records the operations that it schedules.
 type harness struct {
 	*testsuite.TestWorkflowEnvironment
-	t *testing.T
+	t        *testing.T
+	copyInfo bool // GetInfo returns a copy each time
 
 	mu    sync.Mutex
 	calls []call
@@ -87,7 +89,11 @@ func newMockHarness(t *testing.T) *harness {
 	suite := testsuite.WorkflowTestSuite{}
 	suite.SetLogger(quiet{})
 	h := &harness{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), t: t}
-	h.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&recorder{harness: h}}})
+	h.SetWorkerOptions(worker.Options{
+		Interceptors: []interceptor.WorkerInterceptor{&recorder{harness: h}},
+		// A workflow task with a thousand calls is long on a busy machine.
+		DeadlockDetectionTimeout: 10 * time.Second,
+	})
 	h.SetOnNexusOperationCompletedListener(func(string, string, converter.EncodedValue, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -116,6 +122,16 @@ func (h *harness) inputs() (inputs []string) {
 		inputs = append(inputs, c.input)
 	}
 	return inputs
+}
+
+// GetInfo makes a copy for a harness that asks for it, as an interceptor that
+// changes a field must.
+func (o *outbound) GetInfo(ctx workflow.Context) *workflow.Info {
+	info := o.Next.GetInfo(ctx)
+	if o.harness.copyInfo {
+		return new(*info)
+	}
+	return info
 }
 
 type recorder struct {
