@@ -42,6 +42,10 @@ type exchange struct {
 	// sessionID is true when the request named a session that the server had
 	// opened, so that 404 means that the session is lost and not the endpoint.
 	sessionID bool
+	// resumed counts the times that the answer's stream was taken up from the
+	// event resumedFrom.
+	resumedFrom string
+	resumed     int
 	// unread is true when the answer is a JSON-RPC error without the request's
 	// ID: the server refused the request before it read it.
 	unread bool
@@ -120,6 +124,23 @@ func (ex *exchange) requestID() string {
 	defer ex.mu.Unlock()
 	return ex.id
 }
+
+// resume notes that the answer's stream is to be taken up from an event, and
+// reports whether that is worth trying: not when it has led nowhere twice. The
+// SDK gives up then too, and with the stream the connection.
+func (ex *exchange) resume(event string) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if event != ex.resumedFrom {
+		ex.resumedFrom, ex.resumed = event, 0
+	}
+	ex.resumed++
+	return ex.resumed <= maxResumptions
+}
+
+// maxResumptions is less than what the SDK takes to give a connection up: the
+// MaxRetries of [HTTP], and a factory's, which is 5 by default.
+const maxResumptions = 2
 
 // receive notes an answer, and reports whether it was the request's.
 func (ex *exchange) receive(a *answer) bool {

@@ -69,7 +69,8 @@ type Handler struct {
 
 // New checks the options and returns a handler that has not connected to any
 // server yet. The error lists every mistake, each with the server's name and
-// the field.
+// the field. New calls each factory once, all at the same time, and takes at
+// most 5 seconds.
 func New(options Options) (*Handler, error) {
 	var mistakes []error
 	mistake := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
@@ -90,21 +91,29 @@ func New(options Options) (*Handler, error) {
 	}
 	h := &Handler{services: make(map[string]*service), options: options}
 	h.life, h.stop = context.WithCancelCause(context.Background())
+	found := make([][]fieldError, len(options.Servers))
+	var wg sync.WaitGroup
+	for i := range options.Servers {
+		wg.Go(func() { found[i] = options.Servers[i].validate() }) // a factory may take its time
+	}
+	wg.Wait()
+	names := make(map[string]bool)
 	for i, server := range options.Servers {
 		name := strconv.Quote(server.Name)
 		if server.Name == "" {
 			name = "number " + strconv.Itoa(i+1)
 		}
-		if f := server.validate(); f != nil {
+		for _, f := range found[i] {
 			mistake("server %s: %s %s", name, f.field, f.reason)
-			continue
 		}
-		if h.services[server.Name] != nil {
+		if server.Name != "" && names[server.Name] {
 			mistake("server %s: Name is used twice", name)
-			continue
 		}
-		h.services[server.Name] = &service{handler: h, name: server.Name, pool: newPool(server, messageLimit(options.MaxResultBytes)), takesArgument: server.Transport.takesArgument()}
-		h.order = append(h.order, server.Name)
+		names[server.Name] = true
+		if len(mistakes) == 0 {
+			h.services[server.Name] = &service{handler: h, name: server.Name, pool: newPool(server, messageLimit(options.MaxResultBytes)), takesArgument: server.Transport.takesArgument()}
+			h.order = append(h.order, server.Name)
+		}
 	}
 	if len(mistakes) > 0 {
 		return nil, fmt.Errorf("nexusmcp handler: %w", errors.Join(mistakes...))

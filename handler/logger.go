@@ -3,7 +3,6 @@ package handler
 import (
 	"context"
 	"log/slog"
-	"unicode/utf8"
 
 	"go.temporal.io/sdk/log"
 )
@@ -49,20 +48,4 @@ func (h *slogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements [slog.Handler].
 func (h *slogHandler) WithGroup(name string) slog.Handler {
 	return &slogHandler{logger: h.logger, prefix: h.prefix + name + "."}
-}
-
-// maxErrorMessage is the most bytes of an error's message that are passed on.
-const maxErrorMessage = 4 << 10
-
-// truncate cuts s to at most n bytes, between characters.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	const mark = "…"
-	cut := n - len(mark)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + mark
 }

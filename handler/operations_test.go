@@ -345,6 +345,51 @@ func TestAnEventStreamIsReadInEveryFormThatTheStandardAllows(t *testing.T) {
 	}
 }
 
+func TestAStreamThatIsTakenUpAndLeadsNowhereFailsOneCall(t *testing.T) {
+	for name, stream := range map[string]string{
+		"the same event each time": "id: 1\nretry: 1\ndata:\n\n",
+		"no event":                 "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := rude.New(rude.Options{})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				first := r.Header.Get("Mcp-Name") == "bad"
+				if !first && r.Method != http.MethodGet {
+					server.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				if first {
+					_, _ = io.WriteString(w, "id: 1\nretry: 1\ndata:\n\n")
+					return
+				}
+				_, _ = io.WriteString(w, stream)
+			}))
+			t.Cleanup(listener.Close)
+			for transport, c := range map[string]handler.Transport{
+				"of the package": handler.HTTP{Endpoint: listener.URL},
+				"of a factory": handler.Factory(func(context.Context) (mcp.Transport, error) {
+					return &mcp.StreamableClientTransport{Endpoint: listener.URL, DisableStandaloneSSE: true}, nil
+				}),
+			} {
+				p := publish(t, handler.Server{Name: "rude", Transport: c})
+				neighbour := make(chan error, 1)
+				before := server.Stats()
+				go func() {
+					_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":500}}`)
+					neighbour <- err
+				}()
+				require.Eventually(t, func() bool { return server.Stats().Calls["slow"] > before.Calls["slow"] }, 10*time.Second, time.Millisecond)
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"bad"}`)
+				e := contractError(t, err)
+				assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type, e.Message)
+				assert.False(t, e.NonRetryable)
+				assert.NoError(t, <-neighbour, transport)
+			}
+		})
+	}
+}
+
 func TestAnErrorDoesNotTellCallersTheServersURL(t *testing.T) {
 	for _, endpoint := range []string{"http://user:hunter2@127.0.0.1:1/mcp?key=hunter2", "http://127.0.0.1:1/hunter2"} {
 		p := publish(t, handler.Server{Name: "http", Transport: handler.HTTP{Endpoint: endpoint}}, handler.Server{Name: "sse", Transport: handler.SSE{Endpoint: endpoint}})

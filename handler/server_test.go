@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -53,6 +54,7 @@ func TestAMistakeInTheConfigurationIsRefusedWithTheServerAndTheField(t *testing.
 		{"a nil factory with an argument", []handler.Server{{Name: "a", Transport: handler.ArgumentFactory(nil)}}, `server "a": Transport is a nil ArgumentFactory`},
 		{"a factory that returns nothing", []handler.Server{{Name: "a", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) { return nil, nil })}}, `server "a": Transport is a Factory that returned neither`},
 		{"a factory that returns a nil pointer", []handler.Server{{Name: "a", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) { return noPointer, nil })}}, `server "a": Transport is a Factory that returned neither`},
+		{"an argument factory that returns nothing", []handler.Server{{Name: "a", Transport: handler.ArgumentFactory(func(context.Context, json.RawMessage) (mcp.Transport, error) { return nil, nil })}}, `server "a": Transport is an ArgumentFactory that returned neither`},
 		{"an unknown protocol version", []handler.Server{{Name: "a", Transport: good, ProtocolVersion: "2026"}}, `server "a": ProtocolVersion is "2026", want one of 2026-07-28, `},
 		{"a negative idle timeout", []handler.Server{{Name: "a", Transport: good, IdleTimeout: -2}}, `server "a": IdleTimeout is -2ns`},
 		{"a negative connect timeout", []handler.Server{{Name: "a", Transport: good, ConnectTimeout: -2}}, `server "a": ConnectTimeout is -2ns`},
@@ -64,10 +66,32 @@ func TestAMistakeInTheConfigurationIsRefusedWithTheServerAndTheField(t *testing.
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {
-		_, err := handler.New(handler.Options{MaxResultBytes: -1, DrainTimeout: -1, Servers: []handler.Server{{Name: "a"}, {Name: "b"}}})
-		for _, want := range []string{"MaxResultBytes is -1", "DrainTimeout is -1ns", `server "a"`, `server "b"`} {
+		_, err := handler.New(handler.Options{MaxResultBytes: -1, DrainTimeout: -1, Servers: []handler.Server{
+			{Name: "a"},
+			{Name: "b", Transport: handler.SSE{Endpoint: "ftp://x", Header: http.Header{"Accept": nil}}, IdleTimeout: -5, ConnectTimeout: -1, ProtocolVersion: "1999-01-01"},
+			{Name: "a", Transport: handler.Command{Args: []string{"\x00"}, Dir: "\x00"}},
+			{Name: "b", Transport: good},
+		}})
+		for _, want := range []string{
+			"MaxResultBytes is -1", "DrainTimeout is -1ns",
+			`server "a": Transport is nil`,
+			`server "b": Endpoint has the scheme "ftp"`, `server "b": Header has "Accept"`, `server "b": IdleTimeout`, `server "b": ConnectTimeout`, `server "b": ProtocolVersion`,
+			`server "a": Path is empty`, `server "a": Args contains a NUL`, `server "a": Dir contains a NUL`,
+			`server "a": Name is used twice`, `server "b": Name is used twice`,
+		} {
 			assert.ErrorContains(t, err, want)
 		}
+	})
+	t.Run("factories that take their time take it together", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			stuck := make(chan struct{})
+			defer close(stuck)
+			slow := handler.Factory(func(context.Context) (mcp.Transport, error) { <-stuck; return nil, nil })
+			started := time.Now()
+			_, err := handler.New(handler.Options{Servers: []handler.Server{{Name: "a", Transport: slow}, {Name: "b", Transport: slow}}})
+			require.NoError(t, err)
+			assert.Equal(t, 5*time.Second, time.Since(started))
+		})
 	})
 	t.Run("and a password in a URL is not repeated", func(t *testing.T) {
 		_, err := handler.New(handler.Options{Servers: []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http://user:hunter2@[::1"}}}})

@@ -251,17 +251,19 @@ func (s *service) inline(ctx context.Context, op operation, req *request) (json.
 
 // attempt sends the request once, on a connection of the pool.
 func (s *service) attempt(ctx context.Context, op operation, req *request) (result json.RawMessage, err error) {
-	defer func() {
-		// A transport or a logger may be the publisher's own code.
+	// A transport or a logger may be the publisher's own code.
+	survivePanic := func() {
 		if p := recover(); p != nil {
 			result, err = nil, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: fmt.Sprintf("panic: %v", p)})
 		}
-	}()
+	}
+	defer survivePanic()
 	c, err := s.pool.acquire(ctx, req.options.FactoryArgument, s.handler.logger(ctx))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { c.release(err) }()
+	defer survivePanic() // before the connection is released, which it may have broken
 	// A write that does not heed ctx would keep the connection busy for ever.
 	finished := make(chan struct{})
 	defer close(finished)

@@ -5,11 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -302,25 +297,6 @@ func outcome(ctx context.Context, ex *exchange, method string, result mcp.Result
 	return nil, nil, transportError(ex, err)
 }
 
-// handshakeError is the outcome of a handshake that failed. The requests of a
-// handshake share an exchange, so that an answer in it may be to one that went
-// well.
-func handshakeError(ctx context.Context, ex *exchange, err error) error {
-	a := ex.received()
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case a != nil && a.err != nil:
-		return answeredError(a.err)
-	case ex.failed(), a == nil:
-		return transportError(ex, err)
-	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
-		return transportError(ex, err)
-	}
-	// It was answered, and the SDK could not agree with the answer.
-	return verdict{Problem: err.Error()}.err()
-}
-
 // newResults make the SDK's results, by method.
 var newResults = map[string]func() mcp.Result{
 	"tools/list":               func() mcp.Result { return new(mcp.ListToolsResult) },
@@ -345,96 +321,6 @@ func decodeResult(method string, raw json.RawMessage) (result mcp.Result, err er
 	result = newResults[method]()
 	return result, json.Unmarshal(raw, result)
 }
-
-// answeredError makes the contract's error of a JSON-RPC error, or of a tap's
-// verdict in place of one.
-func answeredError(e *jsonrpc.Error) *mcpnexus.Error {
-	if v, ok := verdictOf(e); ok {
-		return v.err()
-	}
-	data := e.Data
-	if string(data) == "null" {
-		data = nil
-	}
-	out := mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: e.Code, Data: data, Message: fmt.Sprintf("%s (JSON-RPC error %d)", e.Message, e.Code)}
-	if e.Code == 0 {
-		out.Problem, out.Data = "a JSON-RPC error with code 0", nil
-	}
-	if len(data) > maxErrorData {
-		out.Data = nil
-		out.Message = fmt.Sprintf("%s (JSON-RPC error %d; its data of %d bytes was left out, the limit is %d)", truncate(e.Message, maxErrorMessage/2), e.Code, len(data), maxErrorData)
-	}
-	return mcpnexus.NewError(out)
-}
-
-func (v verdict) err() *mcpnexus.Error {
-	if v.Broken {
-		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the stream of the answer broke off and could not be taken up again"})
-	}
-	if v.Size > 0 {
-		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: v.Size})
-	}
-	problem := truncate(v.Problem, maxErrorMessage)
-	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: problem, Message: "the server's answer breaks the protocol: " + problem})
-}
-
-// transportError makes the contract's error of a request that got no answer.
-func transportError(ex *exchange, err error) error {
-	lost := ex.lostSession()
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	if ex.status < 300 {
-		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
-	}
-	e := mcpnexus.NewError(mcpnexus.Error{
-		Type: mcpnexus.ErrorTypeTransport, HTTPStatus: ex.status,
-		Message: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", ex.status, http.StatusText(ex.status))),
-	})
-	switch {
-	case ex.status == http.StatusTooManyRequests, ex.status == http.StatusServiceUnavailable:
-		e.NextRetryDelay = ex.retryAfter
-	case ex.status < 400:
-		e.Message += ": " + withoutSecrets(err)
-	}
-	if lost {
-		// The session is gone, not the endpoint: a new connection gets a new one.
-		e.NonRetryable = false
-		e.Message += ": the server lost the session"
-		return &lostSession{e}
-	}
-	return e
-}
-
-// withoutSecrets returns an error's text for callers, who are to know neither
-// the server's URL, in which some keep a key, nor a session.
-func withoutSecrets(err error) string {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
-	text := sessionText.ReplaceAllString(err.Error(), "")
-	if strings.Contains(text, "Location header") {
-		return "the server redirects to an address that cannot be read"
-	}
-	return urlText.ReplaceAllStringFunc(text, func(found string) string {
-		scheme, rest, _ := strings.Cut(found, "://")
-		if end := strings.IndexAny(rest, "/?#\\\"'<>`"); end >= 0 {
-			rest = rest[:end]
-		}
-		return scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
-	})
-}
-
-var (
-	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
-	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)`)
-)
-
-// lostSession marks the error of a request whose connection is of no use to
-// another, and which the server has not read.
-type lostSession struct{ cause *mcpnexus.Error }
-
-func (e *lostSession) Error() string { return e.cause.Error() }
-func (e *lostSession) Unwrap() error { return e.cause }
 
 // discover asks the server what it is and can do.
 func (s *session) discover(ctx context.Context, params object) (json.RawMessage, error) {
@@ -462,101 +348,6 @@ func (s *session) discover(ctx context.Context, params object) (json.RawMessage,
 		}
 	}
 	return encode(out), nil
-}
-
-type learnKey struct{}
-
-// putsParamsInHeaders reports whether params of some tools travel in headers
-// that only the tool's definition names (SEP-2243).
-func (s *session) putsParamsInHeaders() bool {
-	if !s.http || !s.modern() {
-		return false
-	}
-	init := s.client.InitializeResult()
-	return init != nil && init.Capabilities != nil && init.Capabilities.Tools != nil
-}
-
-// learnTools makes the session know the tools' definitions. The channel that it
-// returns is closed when they are known, or cannot be: a server that does not
-// list its tools may well run them. The calls of a connection wait for the same
-// listing, which outlives the first of them.
-func (s *session) learnTools(like object) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.learned != nil {
-		return s.learned
-	}
-	learned := make(chan struct{})
-	s.learned = learned
-	// Of the call's _meta only what says who calls concerns the list.
-	params := object{}
-	if meta, err := like.object("_meta"); err == nil {
-		listMeta := object{}
-		for _, key := range []string{mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} {
-			if v, ok := meta[key]; ok {
-				listMeta[key] = v
-			}
-		}
-		params = params.with("_meta", encode(listMeta))
-	}
-	go func() {
-		defer close(learned)
-		ctx, cancel := context.WithTimeout(s.life, learnTimeout)
-		defer cancel()
-		_, _ = s.list(ctx, listTools, params, s.limit) // see above
-	}()
-	return learned
-}
-
-// learnTimeout is how long the tools may take to be listed before the first call.
-const learnTimeout = 10 * time.Second
-
-// halfway returns a channel that is ready when half of the time that ctx has
-// left is over.
-func halfway(ctx context.Context) <-chan time.Time {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return nil
-	}
-	return time.After(time.Until(deadline) / 2)
-}
-
-// toolsListed notes that somebody listed the tools.
-func (s *session) toolsListed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.learned == nil {
-		s.learned = make(chan struct{})
-		close(s.learned)
-	}
-}
-
-// forgetTools makes the next call list the tools again, unless that is being done.
-func (s *session) forgetTools() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.learned:
-		s.learned = nil
-	default:
-	}
-}
-
-// validTools gives the SDK the whole tool list, for the headers of later calls,
-// and returns those whose x-mcp-header annotations are valid: the others must
-// not be offered (SEP-2243). The SDK learns from its own ListTools alone, which
-// the middleware lets answer with the given list.
-func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.Tool]bool, error) {
-	given := &mcp.ListToolsResult{Tools: tools}
-	res, err := s.client.ListTools(context.WithValue(ctx, learnKey{}, given), nil)
-	if err != nil {
-		return nil, err
-	}
-	valid := make(map[*mcp.Tool]bool, len(res.Tools))
-	for _, tool := range res.Tools {
-		valid[tool] = true
-	}
-	return valid, nil
 }
 
 // wait blocks until the connection is gone.

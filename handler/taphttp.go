@@ -46,8 +46,13 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isCall && t.answers {
 		ex.begin(id)
 	}
+	last := req.Header.Get("Last-Event-ID")
+	resumes := t.answers && req.Method == http.MethodGet && last != ""
+	if resumes && !ex.resume(last) {
+		return ex.brokenStream(req), nil
+	}
 	resp, err := t.next.RoundTrip(req)
-	if t.answers && req.Method == http.MethodGet && req.Header.Get("Last-Event-ID") != "" && req.Context().Err() == nil {
+	if resumes && req.Context().Err() == nil {
 		// The SDK takes up a stream that broke off. If it cannot, it gives the
 		// connection up; but only this call's stream is broken.
 		if err != nil || resp.StatusCode/100 != 2 || mediaType(resp.Header) != "text/event-stream" {

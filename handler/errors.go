@@ -1,0 +1,143 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// handshakeError is the outcome of a handshake that failed. The requests of a
+// handshake share an exchange, so that an answer in it may be to one that went
+// well.
+func handshakeError(ctx context.Context, ex *exchange, err error) error {
+	a := ex.received()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case a != nil && a.err != nil:
+		return answeredError(a.err)
+	case ex.failed(), a == nil:
+		return transportError(ex, err)
+	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
+		return transportError(ex, err)
+	}
+	// It was answered, and the SDK could not agree with the answer.
+	return verdict{Problem: err.Error()}.err()
+}
+
+// answeredError makes the contract's error of a JSON-RPC error, or of a tap's
+// verdict in place of one.
+func answeredError(e *jsonrpc.Error) *mcpnexus.Error {
+	if v, ok := verdictOf(e); ok {
+		return v.err()
+	}
+	data := e.Data
+	if string(data) == "null" {
+		data = nil
+	}
+	out := mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: e.Code, Data: data, Message: fmt.Sprintf("%s (JSON-RPC error %d)", e.Message, e.Code)}
+	if e.Code == 0 {
+		out.Problem, out.Data = "a JSON-RPC error with code 0", nil
+	}
+	if len(data) > maxErrorData {
+		out.Data = nil
+		out.Message = fmt.Sprintf("%s (JSON-RPC error %d; its data of %d bytes was left out, the limit is %d)", truncate(e.Message, maxErrorMessage/2), e.Code, len(data), maxErrorData)
+	}
+	return mcpnexus.NewError(out)
+}
+
+func (v verdict) err() *mcpnexus.Error {
+	if v.Broken {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the stream of the answer broke off and could not be taken up again"})
+	}
+	if v.Size > 0 {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: v.Size})
+	}
+	problem := truncate(v.Problem, maxErrorMessage)
+	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Problem: problem, Message: "the server's answer breaks the protocol: " + problem})
+}
+
+// transportError makes the contract's error of a request that got no answer.
+func transportError(ex *exchange, err error) error {
+	lost := ex.lostSession()
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.status < 300 {
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
+	}
+	e := mcpnexus.NewError(mcpnexus.Error{
+		Type: mcpnexus.ErrorTypeTransport, HTTPStatus: ex.status,
+		Message: strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", ex.status, http.StatusText(ex.status))),
+	})
+	switch {
+	case ex.status == http.StatusTooManyRequests, ex.status == http.StatusServiceUnavailable:
+		e.NextRetryDelay = ex.retryAfter
+	case ex.status < 400:
+		e.Message += ": " + withoutSecrets(err)
+	}
+	if lost {
+		// The session is gone, not the endpoint: a new connection gets a new one.
+		e.NonRetryable = false
+		e.Message += ": the server lost the session"
+		return &lostSession{e}
+	}
+	return e
+}
+
+// withoutSecrets returns an error's text for callers, who are to know neither
+// the server's URL, in which some keep a key, nor a session.
+func withoutSecrets(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	text := sessionText.ReplaceAllString(err.Error(), "")
+	if strings.Contains(text, "Location header") {
+		return "the server redirects to an address that cannot be read"
+	}
+	return urlText.ReplaceAllStringFunc(text, func(found string) string {
+		scheme, rest, _ := strings.Cut(found, "://")
+		if end := strings.IndexAny(rest, "/?#\\\"'<>`"); end >= 0 {
+			rest = rest[:end]
+		}
+		return scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
+	})
+}
+
+var (
+	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
+	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)`)
+)
+
+// lostSession marks the error of a request whose connection is of no use to
+// another, and which the server has not read.
+type lostSession struct{ cause *mcpnexus.Error }
+
+func (e *lostSession) Error() string { return e.cause.Error() }
+func (e *lostSession) Unwrap() error { return e.cause }
+
+// maxErrorMessage is the most bytes of an error's message that are passed on.
+const maxErrorMessage = 4 << 10
+
+// truncate cuts s to at most n bytes, between characters.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const mark = "…"
+	cut := n - len(mark)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + mark
+}

@@ -1,0 +1,103 @@
+package handler
+
+import (
+	"context"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+type learnKey struct{}
+
+// putsParamsInHeaders reports whether params of some tools travel in headers
+// that only the tool's definition names (SEP-2243).
+func (s *session) putsParamsInHeaders() bool {
+	if !s.http || !s.modern() {
+		return false
+	}
+	init := s.client.InitializeResult()
+	return init != nil && init.Capabilities != nil && init.Capabilities.Tools != nil
+}
+
+// learnTools makes the session know the tools' definitions. The channel that it
+// returns is closed when they are known, or cannot be: a server that does not
+// list its tools may well run them. The calls of a connection wait for the same
+// listing, which outlives the first of them.
+func (s *session) learnTools(like object) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.learned != nil {
+		return s.learned
+	}
+	learned := make(chan struct{})
+	s.learned = learned
+	// Of the call's _meta only what says who calls concerns the list.
+	params := object{}
+	if meta, err := like.object("_meta"); err == nil {
+		listMeta := object{}
+		for _, key := range []string{mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} {
+			if v, ok := meta[key]; ok {
+				listMeta[key] = v
+			}
+		}
+		params = params.with("_meta", encode(listMeta))
+	}
+	go func() {
+		defer close(learned)
+		ctx, cancel := context.WithTimeout(s.life, learnTimeout)
+		defer cancel()
+		_, _ = s.list(ctx, listTools, params, s.limit) // see above
+	}()
+	return learned
+}
+
+// learnTimeout is how long the tools may take to be listed before the first call.
+const learnTimeout = 10 * time.Second
+
+// halfway returns a channel that is ready when half of the time that ctx has
+// left is over.
+func halfway(ctx context.Context) <-chan time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	return time.After(time.Until(deadline) / 2)
+}
+
+// toolsListed notes that somebody listed the tools.
+func (s *session) toolsListed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.learned == nil {
+		s.learned = make(chan struct{})
+		close(s.learned)
+	}
+}
+
+// forgetTools makes the next call list the tools again, unless that is being done.
+func (s *session) forgetTools() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.learned:
+		s.learned = nil
+	default:
+	}
+}
+
+// validTools gives the SDK the whole tool list, for the headers of later calls,
+// and returns those whose x-mcp-header annotations are valid: the others must
+// not be offered (SEP-2243). The SDK learns from its own ListTools alone, which
+// the middleware lets answer with the given list.
+func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.Tool]bool, error) {
+	given := &mcp.ListToolsResult{Tools: tools}
+	res, err := s.client.ListTools(context.WithValue(ctx, learnKey{}, given), nil)
+	if err != nil {
+		return nil, err
+	}
+	valid := make(map[*mcp.Tool]bool, len(res.Tools))
+	for _, tool := range res.Tools {
+		valid[tool] = true
+	}
+	return valid, nil
+}
