@@ -376,6 +376,29 @@ func TestAnErrorBeforeTheCallNamesOperationSubjectAndService(t *testing.T) {
 	require.ErrorContains(t, err, `call-tool "get_weather" on service "weather": params cannot be encoded as JSON: json: unsupported type: chan int`)
 }
 
+func TestArgumentsThatNobodyCouldReadAreRefused(t *testing.T) {
+	nested := func(depth int) any {
+		var value any = 1
+		for range depth {
+			value = []any{value}
+		}
+		return map[string]any{"a": value}
+	}
+	h := newHarness(t, nil)
+	h.mustRun(func(ctx workflow.Context) error {
+		client := caller.NewClient(endpoint, weather, caller.Options{})
+		_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "deep", Arguments: nested(10_500)})
+		assert.ErrorContains(t, err, `call-tool "deep" on service "weather": params are nested more than 10,000 deep`)
+		var bad *nexus.HandlerError
+		if assert.ErrorAs(t, err, &bad) {
+			assert.Equal(t, nexus.HandlerErrorTypeBadRequest, bad.Type)
+		}
+		_, err = client.CallTool(ctx, &mcp.CallToolParams{Name: "deep", Arguments: nested(9_900)})
+		return err
+	})
+	assert.Len(t, h.calls, 1)
+}
+
 func TestAClientOrLimitOfAnotherRunIsRefused(t *testing.T) {
 	limit := caller.NewLimit(2)
 	client := caller.NewClient(endpoint, weather, caller.Options{})

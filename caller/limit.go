@@ -23,6 +23,10 @@ const DefaultLimit = 30
 // workflow has the server's whole allowance for itself. The zero value is a
 // limit of [DefaultLimit].
 //
+// They also wait when the requests that one workflow task schedules would have
+// more than 3 MiB together: a workflow task of more than 4 MiB, which is what
+// gRPC carries by default, makes the Temporal server terminate the workflow.
+//
 // A call waits until an operation has ended. When its context is cancelled
 // before, it returns a CanceledError and nothing is scheduled. All coroutines of
 // the workflow may use a Limit; another run must not.
@@ -32,6 +36,8 @@ type Limit struct {
 
 	open    int // calls that have a place
 	waiting []*turn
+	// bytes is what the workflow task with the number task schedules.
+	bytes, task int
 	// watches has one entry for each cancellation scope with a waiting turn.
 	// It is never ranged over.
 	watches map[workflow.Channel]*watch
@@ -41,6 +47,7 @@ type Limit struct {
 type turn struct {
 	ctx  workflow.Context
 	name string // of the coroutine, for stack traces
+	size int    // of the request, in bytes
 	// run returns when the call's operation has ended.
 	run func(workflow.Context)
 	// drop ends a call that was cancelled while it waited.
@@ -71,12 +78,28 @@ func (l *Limit) places() int { return cmp.Or(l.max, DefaultLimit) }
 // admit gives the turn a place, now or when those before it have had theirs. It
 // does not block.
 func (l *Limit) admit(t *turn) {
-	if l.open < l.places() && len(l.waiting) == 0 {
+	if len(l.waiting) == 0 && l.fits(t) {
 		l.start(t)
 		return
 	}
 	l.watch(t.ctx)
 	l.waiting = append(l.waiting, t)
+}
+
+// maxTaskBytes is the most bytes of requests that one workflow task schedules. It
+// leaves a quarter of gRPC's 4 MiB to what else the workflow does.
+const maxTaskBytes = 3 << 20
+
+// fits reports whether there is a place for the turn now. There always is when no
+// operation is open, so that a turn that waits is sure to get its chance.
+func (l *Limit) fits(t *turn) bool {
+	// The history's length is the same throughout a workflow task, and greater in
+	// the next. A test environment has none.
+	task := workflow.GetInfo(t.ctx).GetCurrentHistoryLength()
+	if task != l.task || task == 0 {
+		l.task, l.bytes = task, 0
+	}
+	return l.open == 0 || l.open < l.places() && l.bytes+t.size <= maxTaskBytes
 }
 
 // start runs the turn in a coroutine, with its own context. The SDK runs new
@@ -85,20 +108,22 @@ func (l *Limit) admit(t *turn) {
 // before it next blocks is never scheduled.
 func (l *Limit) start(t *turn) {
 	l.open++
+	l.bytes += t.size
 	workflow.GoNamed(t.ctx, t.name, func(ctx workflow.Context) {
 		t.run(ctx)
 		l.leave()
 	})
 }
 
-// leave gives the place of an operation that has ended to who waited longest.
+// leave gives the place of an operation that has ended to who waited longest, and
+// those that a full workflow task left free to the next.
 //
 // The SDK shows the end of an operation to the workflow only once the server
 // has closed it, so the command that takes the place over, even one of the same
 // workflow task, meets a server that no longer counts the old one.
 func (l *Limit) leave() {
 	l.open--
-	if len(l.waiting) > 0 {
+	for len(l.waiting) > 0 && l.fits(l.waiting[0]) {
 		t := l.waiting[0]
 		l.waiting[0] = nil
 		l.waiting = l.waiting[1:]

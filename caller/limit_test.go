@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -323,4 +324,52 @@ func TestTheOrderOfCallsIsTheSameInEveryRun(t *testing.T) {
 		require.Equal(t, first, h.summaries())
 	}
 	assert.True(t, slices.Contains(first, "call59"))
+}
+
+func TestRequestsThatAreTooMuchForOneWorkflowTaskWaitForTheNext(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		sizes []int
+		first int // how many are scheduled at once
+	}{
+		"small ones":                   {[]int{10, 10, 10}, 3},
+		"three of one MiB":             {[]int{mib - 1000, mib - 1000, mib - 1000, 10}, 4},
+		"four of one MiB":              {[]int{mib, mib, mib, mib}, 2},
+		"a small one behind a big one": {[]int{mib, mib, mib, 10}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newMockHarness(t)
+			h.SetCurrentHistoryLength(3)
+			calls := make([]*mcp.CallToolParams, len(c.sizes))
+			for n, size := range c.sizes {
+				calls[n] = numbered(n)
+				calls[n].Arguments = map[string]any{"x": strings.Repeat("x", size)}
+				h.OnNexusOperation(weather, mcpnexus.CallTool, calls[n], mock.Anything).Return(
+					&nexus.HandlerStartOperationResultAsync{OperationToken: calls[n].Name}, nil)
+				require.NoError(t, h.RegisterNexusAsyncOperationCompletion(weather, mcpnexus.OperationCallTool, numbered(n).Name, &mcp.CallToolResult{}, nil, time.Minute))
+			}
+			var first int
+			h.mustRun(func(ctx workflow.Context) error {
+				client := caller.NewClient(endpoint, weather, caller.Options{})
+				var futures []*caller.Future[*mcp.CallToolResult]
+				for _, params := range calls {
+					futures = append(futures, client.CallToolAsync(ctx, params))
+				}
+				if err := workflow.Sleep(ctx, time.Second); err != nil {
+					return err
+				}
+				first = len(h.calls)
+				h.SetCurrentHistoryLength(20)
+				for _, future := range futures {
+					if _, err := future.Get(ctx); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			assert.Equal(t, c.first, first)
+			assert.Len(t, h.calls, len(c.sizes))
+			assert.Equal(t, names(0, 1, 2, 3)[:len(c.sizes)], h.summaries())
+		})
+	}
 }

@@ -120,6 +120,13 @@ func markInexact(tree any, open bool) any {
 	switch v := tree.(type) {
 	case map[string]any:
 		for key, value := range v {
+			if requests, ok := value.(map[string]any); ok && key == "inputRequests" {
+				// Their names are the server's, and mean nothing here.
+				for name, request := range requests {
+					requests[name] = markInexact(request, open)
+				}
+				continue
+			}
 			v[key] = markInexact(value, open || openKeys[key])
 		}
 	case []any:

@@ -13,6 +13,7 @@ func (c *Client) execute(ctx workflow.Context, r request) workflow.Future {
 	c.shared.limit.admit(&turn{
 		ctx:  ctx,
 		name: r.operation,
+		size: len(r.input),
 		run:  func(ctx workflow.Context) { c.run(ctx, r, settable) },
 		drop: settable.SetError,
 	})

@@ -60,6 +60,17 @@ func TestANumberIsAFloatUnlessAFloatWouldChangeIt(t *testing.T) {
 	}
 }
 
+func TestARequestForInputMayHaveAnyName(t *testing.T) {
+	for _, name := range []string{"q", "input", "metadata", "_meta", "experimental", "requestedSchema"} {
+		result, err := callWith(t, `{"resultType":"input_required","content":[],"inputRequests":{"`+name+`":{"method":"sampling/createMessage","params":{
+			"messages":[],"maxTokens":5,"temperature":0.12345678901234567890,"metadata":{"n":9007199254740993}}}}}`)
+		require.NoError(t, err, name)
+		params := result.InputRequests[name].(*mcp.CreateMessageWithToolsParams)
+		assert.Equal(t, 0.12345678901234568, params.Temperature)
+		assert.Equal(t, map[string]any{"n": json.Number("9007199254740993")}, params.Metadata)
+	}
+}
+
 func TestALargeNumberIsKeptWhereverTheProtocolLeavesAValueOpen(t *testing.T) {
 	const n = "9007199254740993"
 	want := json.Number(n)

@@ -60,11 +60,11 @@ func Parse(file string, data []byte) ([]Spec, error) {
 			continue
 		}
 		for i := 0; i < len(root.Content); i += 2 {
-			if key := root.Content[i]; key.Value != keyEndpoints {
-				problems = append(problems, Problem{Line: key.Line, Key: key.Value,
+			if key := root.Content[i]; resolve(key).Value != keyEndpoints {
+				problems = append(problems, Problem{Line: key.Line, Key: resolve(key).Value,
 					Message: fmt.Sprintf("stands beside %q; move it into an endpoint of the list, or remove it", keyEndpoints)})
 			} else if root.Content[i+1] != list {
-				problems = append(problems, Problem{Line: key.Line, Key: key.Value, Message: "is given twice; make it one list"})
+				problems = append(problems, Problem{Line: key.Line, Key: keyEndpoints, Message: "is given twice; make it one list"})
 			}
 		}
 		items := resolve(list)
@@ -98,7 +98,7 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 		return nil
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
+		if resolve(node.Content[i]).Value == key {
 			return node.Content[i+1]
 		}
 	}

@@ -112,7 +112,7 @@ func decodeSpec(node *yaml.Node) (Spec, []Problem) {
 	}
 
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := node.Content[i].Value, node.Content[i+1]
+		key, value := resolve(node.Content[i]).Value, node.Content[i+1]
 		if first, seen := lines[key]; seen {
 			refuse(node.Content[i].Line, key, "is given twice, first on line %d; keep one", first)
 			continue

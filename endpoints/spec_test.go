@@ -97,6 +97,9 @@ func TestEachMistakeIsNamedWithItsLineAndWhatWouldBeRight(t *testing.T) {
 			"e.yaml:4: queue: is not a key of an endpoint; those are name, description, targetNamespace, taskQueue, allowedCallers"}},
 		{"a repeated key", "e.yaml", valid + "name: other\n", []string{
 			"e.yaml:4: name: is given twice, first on line 1; keep one"}},
+		{"a key that repeats another by its alias", "e.yaml", "&taskQueue name: tools\ntargetNamespace: platform\n*taskQueue : q\n", []string{
+			"e.yaml:1: taskQueue: is missing; give the task queue on which the workers poll",
+			"e.yaml:3: name: is given twice, first on line 1; keep one"}},
 		{"missing keys", "e.yaml", "\n\nname: tools\n", []string{
 			"e.yaml:3: targetNamespace: is missing; give the namespace in which the workers poll",
 			"e.yaml:3: taskQueue: is missing; give the task queue on which the workers poll"}},

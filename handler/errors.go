@@ -1,12 +1,17 @@
 package handler
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -25,11 +30,12 @@ func handshakeError(ctx context.Context, ex *exchange, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
+		// What was answered before was to another request of the handshake.
+		return transportError(ex, err)
 	case a != nil && a.err != nil:
 		return answeredError(a.err)
 	case ex.failed(), a == nil:
-		return transportError(ex, err)
-	case errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF):
 		return transportError(ex, err)
 	}
 	// It was answered, and the SDK could not agree with the answer.
@@ -45,6 +51,9 @@ func answeredError(e *jsonrpc.Error) *mcpnexus.Error {
 	data := e.Data
 	if string(data) == "null" {
 		data = nil
+	}
+	if !utf8.Valid(data) {
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
 	}
 	out := mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: e.Code, Data: data, Message: fmt.Sprintf("%s (JSON-RPC error %d)", e.Message, e.Code)}
 	if e.Code == 0 {
@@ -74,7 +83,7 @@ func transportError(ex *exchange, err error) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if ex.status < 300 {
-		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
+		return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: forCallers(err)})
 	}
 	e := mcpnexus.NewError(mcpnexus.Error{
 		Type: mcpnexus.ErrorTypeTransport, HTTPStatus: ex.status,
@@ -84,7 +93,7 @@ func transportError(ex *exchange, err error) error {
 	case ex.status == http.StatusTooManyRequests, ex.status == http.StatusServiceUnavailable:
 		e.NextRetryDelay = ex.retryAfter
 	case ex.status < 400:
-		e.Message += ": " + withoutSecrets(err)
+		e.Message += ": " + forCallers(err)
 	}
 	if lost {
 		// The session is gone, not the endpoint: a new connection gets a new one.
@@ -95,9 +104,58 @@ func transportError(ex *exchange, err error) error {
 	return e
 }
 
-// withoutSecrets returns an error's text for callers, who are to know neither
-// the server's URL, in which some keep a key, nor a session.
-func withoutSecrets(err error) string {
+// forCallers returns an error's text without what callers are not to know:
+// the server's URL, in which some keep a key, its address, the program that is
+// it, a session.
+func forCallers(err error) string {
+	text := forLog(err)
+	for _, cause := range causes(err) {
+		public := ""
+		switch e := cause.(type) {
+		case *net.OpError:
+			public = e.Op
+			if e.Err != nil {
+				public += ": " + e.Err.Error()
+			}
+		case *net.DNSError:
+			public = "lookup: " + e.Err
+		case *net.AddrError:
+			public = e.Err
+		case *fs.PathError:
+			public = e.Op + ": " + e.Err.Error()
+		case *exec.Error:
+			public = "exec: " + e.Err.Error()
+		case x509.HostnameError:
+			public = "x509: the certificate is for another name"
+		default:
+			continue
+		}
+		text = strings.ReplaceAll(text, cause.Error(), public)
+	}
+	// The MCP SDK keeps some causes as text only.
+	text = lookupText.ReplaceAllString(text, "lookup")
+	return addressText.ReplaceAllString(urlText.ReplaceAllString(text, "[address]"), "[address]")
+}
+
+// causes returns an error and all that it wraps, from the outside in.
+func causes(err error) []error {
+	out := []error{err}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			out = append(out, causes(inner)...)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			out = append(out, causes(inner)...)
+		}
+	}
+	return out
+}
+
+// forLog returns an error's text for the worker's log: without sessions, and of
+// URLs only the origin.
+func forLog(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
@@ -117,7 +175,19 @@ func withoutSecrets(err error) string {
 var (
 	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
 	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)`)
+	lookupText  = regexp.MustCompile(`\blookup \S+( on \S+)?`)
+	addressText = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_.-]+):[0-9]+\b`)
 )
+
+// A connectError is a connection that could not be opened: what callers are told
+// about it, and what the worker's log is.
+type connectError struct {
+	told   error
+	detail string
+}
+
+func (e *connectError) Error() string { return e.detail }
+func (e *connectError) Unwrap() error { return e.told }
 
 // lostSession marks the error of a request whose connection is of no use to
 // another, and which the server has not read.

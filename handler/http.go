@@ -167,12 +167,12 @@ func orDefault(t http.RoundTripper) http.RoundTripper {
 }
 
 // tapClient returns a copy of client whose requests are tapped.
-func tapClient(client *http.Client, answers bool, limit int64) *http.Client {
+func tapClient(life context.Context, client *http.Client, answers bool, limit int64) *http.Client {
 	out := &http.Client{}
 	if client != nil {
 		*out = *client
 	}
-	out.Transport = &tapRoundTripper{next: orDefault(out.Transport), answers: answers, limit: limit}
+	out.Transport = &tapRoundTripper{next: orDefault(out.Transport), answers: answers, limit: limit, life: life}
 	return out
 }
 

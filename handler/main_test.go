@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,12 @@ type lines struct {
 }
 
 func (l *lines) add(msg string, keyvals []any) {
+	keyvals = slices.Clone(keyvals)
+	for i, v := range keyvals {
+		if err, ok := v.(error); ok {
+			keyvals[i] = err.Error()
+		}
+	}
 	out, _ := json.Marshal(keyvals)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,7 @@
 package handler_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -390,15 +391,128 @@ func TestAStreamThatIsTakenUpAndLeadsNowhereFailsOneCall(t *testing.T) {
 	}
 }
 
-func TestAnErrorDoesNotTellCallersTheServersURL(t *testing.T) {
-	for _, endpoint := range []string{"http://user:hunter2@127.0.0.1:1/mcp?key=hunter2", "http://127.0.0.1:1/hunter2"} {
-		p := publish(t, handler.Server{Name: "http", Transport: handler.HTTP{Endpoint: endpoint}}, handler.Server{Name: "sse", Transport: handler.SSE{Endpoint: endpoint}})
-		for _, service := range []string{"http", "sse"} {
-			_, err := p.do(t.Context(), service, mcpnexus.OperationListTools, "")
+func TestAReplyThatTheServerNeverTakesEndsWithTheConnection(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		t.Run(fmt.Sprint("legacy ", legacy), func(t *testing.T) {
+			server := rude.New(rude.Options{Legacy: legacy})
+			var replies, held atomic.Int32
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				var message struct {
+					ID     json.RawMessage `json:"id"`
+					Method string          `json:"method"`
+				}
+				_ = json.Unmarshal(body, &message)
+				switch {
+				case message.Method == "tools/call":
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"asked-%s\",\"method\":\"ping\"}\n\n", message.ID)
+					_ = http.NewResponseController(w).Flush()
+					_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[]}}\n\n", message.ID)
+				case message.Method == "" && message.ID != nil:
+					replies.Add(1)
+					held.Add(1)
+					<-r.Context().Done()
+					held.Add(-1)
+				default:
+					server.ServeHTTP(w, r)
+				}
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			for range 10 {
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"asks"}`)
+				require.NoError(t, err)
+			}
+			if !legacy {
+				require.Eventually(t, func() bool { return replies.Load() == 10 }, 10*time.Second, time.Millisecond)
+			}
+			require.NoError(t, p.handler.Close(t.Context()))
+			assert.Eventually(t, func() bool { return held.Load() == 0 }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
+func TestAProcessThatDiesInTheHandshakeIsATransportError(t *testing.T) {
+	const refused = `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}`
+	for range 50 {
+		p := publish(t, handler.Server{Name: "dying", Transport: handler.Command{Path: "sh", Args: []string{"-c", "read -r line; echo '" + refused + "'; kill -9 $$"}}})
+		_, err := p.do(t.Context(), "dying", mcpnexus.OperationListTools, "")
+		e := contractError(t, err)
+		require.Equal(t, mcpnexus.ErrorTypeTransport, e.Type, e.Message)
+		require.False(t, e.NonRetryable)
+	}
+}
+
+func TestWhatIsNotUTF8IsNotPassedOn(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"raw-result","arguments":{"result":{"content":[{"type":"text","text":"a`+"\xff"+`b"}]}}}`)
+	var refused *nexus.HandlerError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
+	assert.ErrorContains(t, err, "the input is not UTF-8")
+
+	for name, answer := range map[string]string{
+		"a result": `"result":{"content":[{"type":"text","text":"a` + "\xff" + `b"}]}`,
+		"an error": `"error":{"code":-32603,"message":"a` + "\xff" + `b","data":"c` + "\xff" + `d"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := rude.New(rude.Options{})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Name") != "bad" {
+					server.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, requestID(r), answer)
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"bad"}`)
 			e := contractError(t, err)
-			assert.NotContains(t, e.Message, "hunter2")
-			assert.Contains(t, e.Message, "refused")
-		}
+			assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
+			assert.True(t, utf8.ValidString(e.Message))
+			if name == "an error" {
+				assert.Equal(t, "\"c\uFFFDd\"", string(e.Data))
+				return
+			}
+			assert.Equal(t, "the result is not UTF-8", e.Problem)
+			assert.True(t, e.NonRetryable)
+		})
+	}
+}
+
+func TestAnErrorTellsCallersNeitherWhereNorWhatTheServerIs(t *testing.T) {
+	tls := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(tls.Close)
+	for name, c := range map[string]struct {
+		transport    handler.Transport
+		told, logged string
+		secret       []string
+	}{
+		"an HTTP server that is down": {handler.HTTP{Endpoint: "http://user:hunter2@127.0.0.1:1/mcp?key=hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
+		"a path that is a key":        {handler.HTTP{Endpoint: "http://127.0.0.1:1/hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
+		"an SSE server that is down":  {handler.SSE{Endpoint: "http://user:hunter2@127.0.0.1:1/mcp?key=hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
+		"a host without an address":   {handler.HTTP{Endpoint: "http://internal-db.invalid/hunter2"}, "lookup", "internal-db.invalid", []string{"internal-db", "hunter2"}},
+		"a certificate of another":    {handler.HTTP{Endpoint: tls.URL + "/hunter2"}, "certificate", "certificate", []string{"127.0.0.1", "hunter2"}},
+		"a program that is not there": {handler.Command{Path: "no-such-program"}, "executable file not found", "no-such-program", []string{"no-such-program"}},
+		"a path that is not there":    {handler.Command{Path: "/no/such/program"}, "no such file", "/no/such/program", []string{"/no/such"}},
+		"a directory that is not":     {handler.Command{Path: "sh", Dir: "/no/such/directory"}, "the working directory", "/no/such/directory", []string{"/no/such"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := publish(t, handler.Server{Name: "secret", Transport: c.transport})
+			_, err := p.do(t.Context(), "secret", mcpnexus.OperationListTools, "")
+			e := contractError(t, err)
+			assert.Contains(t, e.Message, c.told)
+			for _, secret := range c.secret {
+				assert.NotContains(t, e.Message, secret)
+			}
+			line := p.log.wait(t, func(line string) bool { return strings.Contains(line, "Opening a connection to an MCP server failed") })
+			assert.Contains(t, line, c.logged, "the publisher must be able to find the mistake")
+			assert.NotContains(t, line, "hunter2")
+		})
 	}
 }
 

@@ -168,8 +168,8 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			p.opening--
 		}
 		if err != nil {
-			if alone == nil && len(p.waiting) == 0 && p.life.Err() == nil {
-				logger.Warn("Opening a connection to an MCP server ahead of need failed", "MCPServer", p.server.Name, "error", err)
+			if p.life.Err() == nil {
+				logger.Warn("Opening a connection to an MCP server failed", "MCPServer", p.server.Name, "error", err)
 			}
 			p.opened(alone, err)
 			return
@@ -297,10 +297,10 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 	env.logger = log.With(logger, "MCPServer", p.server.Name)
 	transport, err := p.server.Transport.open(ctx, argument, env)
 	if err != nil {
-		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
+		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: forCallers(err)})
 		app, ok := errors.AsType[*temporal.ApplicationError](err)
 		e.NonRetryable = ok && app.NonRetryable() || errors.Is(err, errNoTransport)
-		return nil, e
+		return nil, &connectError{told: e, detail: forLog(err)}
 	}
 	s, ex, err := connect(ctx, &p.server, transport, env.logger, env.limit)
 	if errors.Is(err, errHidden) {
@@ -309,11 +309,15 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 		return nil, e
 	}
 	if err != nil {
-		err = handshakeError(ctx, ex, err)
-		if e, ok := errors.AsType[*mcpnexus.Error](err); ok {
+		told := handshakeError(ctx, ex, err)
+		if e, ok := errors.AsType[*mcpnexus.Error](told); ok {
 			e.Message = "connecting: " + e.Message
 		}
-		return nil, err
+		detail := told
+		if e, ok := errors.AsType[*mcpnexus.Error](told); ok && e.Type == mcpnexus.ErrorTypeTransport && e.HTTPStatus == 0 {
+			detail = err
+		}
+		return nil, &connectError{told: told, detail: forLog(detail)}
 	}
 	return s, nil
 }

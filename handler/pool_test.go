@@ -387,9 +387,12 @@ func TestAFactoryArgumentGetsAConnectionOfItsOwn(t *testing.T) {
 	server, transport := rudeHTTP(t, rude.Options{})
 	var arguments sync.Map
 	var opened atomic.Int32
+	opened.Store(-1)
 	p := publish(t, handler.Server{Name: "rude", Transport: handler.ArgumentFactory(func(ctx context.Context, argument json.RawMessage) (mcp.Transport, error) {
+		if opened.Add(1); opened.Load() == 0 {
+			return nil, errors.New("New tries the factory")
+		}
 		arguments.Store(string(argument), true)
-		opened.Add(1)
 		return &mcp.StreamableClientTransport{Endpoint: transport.Endpoint, DisableStandaloneSSE: true}, nil
 	})})
 	for range 3 {
@@ -414,23 +417,29 @@ func TestAFactoryArgumentGetsAConnectionOfItsOwn(t *testing.T) {
 func TestAFactoryThatFailsFailsTheCall(t *testing.T) {
 	var nothing *mcp.StreamableClientTransport
 	for name, c := range map[string]struct {
-		factory   handler.ArgumentFactory
+		factory   handler.Factory
 		retryable bool
 		message   string
 	}{
-		"with an error": {func(context.Context, json.RawMessage) (mcp.Transport, error) {
+		"with an error": {func(context.Context) (mcp.Transport, error) {
 			return nil, errors.New("vault is sealed")
 		}, true, "vault is sealed"},
-		"with a non-retryable error": {func(context.Context, json.RawMessage) (mcp.Transport, error) {
+		"with a non-retryable error": {func(context.Context) (mcp.Transport, error) {
 			return nil, temporal.NewNonRetryableApplicationError("no tenant", "T", nil)
 		}, false, "no tenant"},
-		"with nothing":                 {func(context.Context, json.RawMessage) (mcp.Transport, error) { return nil, nil }, false, "returned neither"},
-		"with nothing in a pointer":    {func(context.Context, json.RawMessage) (mcp.Transport, error) { return nothing, nil }, false, "returned neither"},
-		"with a panic":                 {func(context.Context, json.RawMessage) (mcp.Transport, error) { panic("oops") }, true, "panicked: oops"},
-		"with a transport that panics": {func(context.Context, json.RawMessage) (mcp.Transport, error) { return panicking{}, nil }, true, "panic: oops"},
+		"with nothing":                 {func(context.Context) (mcp.Transport, error) { return nil, nil }, false, "returned neither"},
+		"with nothing in a pointer":    {func(context.Context) (mcp.Transport, error) { return nothing, nil }, false, "returned neither"},
+		"with a panic":                 {func(context.Context) (mcp.Transport, error) { panic("oops") }, true, "panicked: oops"},
+		"with a transport that panics": {func(context.Context) (mcp.Transport, error) { return panicking{}, nil }, true, "panic: oops"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := publish(t, handler.Server{Name: "rude", ConnectTimeout: 300 * time.Millisecond, Transport: c.factory})
+			var called atomic.Bool
+			p := publish(t, handler.Server{Name: "rude", ConnectTimeout: 300 * time.Millisecond, Transport: handler.Factory(func(ctx context.Context) (mcp.Transport, error) {
+				if !called.Swap(true) {
+					return nil, errors.New("not yet") // New tries it
+				}
+				return c.factory(ctx)
+			})})
 			_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
 			e := contractError(t, err)
 			assert.Contains(t, e.Message, c.message)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/nexus-rpc/sdk-go/nexus"
 	commonpb "go.temporal.io/api/common/v1"
@@ -119,6 +120,9 @@ type request struct {
 // parse reads an operation's input and makes of it the params for the server.
 func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOperationOptions) (*request, error) {
 	req := &request{}
+	if !utf8.Valid(input) {
+		return req, errors.New("the input is not UTF-8, as JSON must be")
+	}
 	if len(input) > 0 && string(input) != "null" {
 		if err := json.Unmarshal(input, &req.params); err != nil {
 			return req, errors.New("the input is not a JSON object, want the params of the MCP request")
@@ -276,10 +280,16 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 	})()
 	limit := int64(s.handler.options.MaxResultBytes)
 	result, err = op.run(ctx, c.session, req.params, limit)
-	if err == nil && int64(len(result)) > limit {
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(result)) > limit:
 		return nil, verdict{Size: int64(len(result))}.err()
+	case !utf8.Valid(result):
+		// Go's decoder lets it pass; those of other languages do not (RFC 8259).
+		return nil, verdict{Problem: "the result is not UTF-8"}.err()
 	}
-	return result, err
+	return result, nil
 }
 
 // contractError gives any error of an attempt the contract's form.
@@ -290,10 +300,13 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 		switch {
 		case ok:
 			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: timeout.timeout, Message: err.Error()})
+		case errors.Is(err, context.DeadlineExceeded):
+			// The Nexus request's own deadline. Ours is earlier, but was seen later.
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Message: "no answer within the time that the Nexus request had left"})
 		case errors.Is(err, context.Canceled), errors.Is(err, errStopping):
 			e = stopping()
 		default:
-			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: withoutSecrets(err)})
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: forCallers(err)})
 		}
 	}
 	out := *e

@@ -61,25 +61,25 @@ func connect(ctx context.Context, server *Server, transport mcp.Transport, logge
 	client.AddSendingMiddleware(s.middleware)
 	client.AddReceivingMiddleware(survive(logger))
 
+	// The connection keeps the handshake's context, and legacy SSE reads from it:
+	// it must outlive ctx and end with the session.
+	s.life, s.release = context.WithCancel(context.WithoutCancel(ctx))
 	var tapped mcp.Transport
 	switch t := transport.(type) {
 	case *mcp.StreamableClientTransport:
 		s.http = true
 		streamable := *t
-		streamable.HTTPClient = tapClient(t.HTTPClient, true, limit)
+		streamable.HTTPClient = tapClient(s.life, t.HTTPClient, true, limit)
 		streamable.MaxEventSize = -1 // the tap has the limit
 		tapped = &streamable
 	case *mcp.SSEClientTransport:
 		sse := *t
-		sse.HTTPClient = tapClient(t.HTTPClient, false, limit)
+		sse.HTTPClient = tapClient(s.life, t.HTTPClient, false, limit)
 		tapped = &tapTransport{transport: &sse, connected: s.conn.Store}
 	default:
 		tapped = &tapTransport{transport: transport, connected: s.conn.Store}
 	}
 
-	// The connection keeps the handshake's context, and legacy SSE reads from it:
-	// it must outlive ctx and end with the session.
-	s.life, s.release = context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, s.cut)
 	s.client, err = client.Connect(withExchange(s.life, ex), tapped, &mcp.ClientSessionOptions{ProtocolVersion: server.ProtocolVersion})
 	if !stop() && err == nil {

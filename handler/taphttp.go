@@ -3,12 +3,14 @@ package handler
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -22,6 +24,8 @@ type tapRoundTripper struct {
 	answers bool
 	// limit is the most bytes that one answer may have.
 	limit int64
+	// life ends with the session.
+	life context.Context
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -33,15 +37,11 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		defer ex.withdraw()
 		ex = nil
 	}
+	if ex == nil && req.Method == http.MethodPost && !isCall {
+		return t.tell(req)
+	}
 	if ex == nil {
-		resp, err := t.next.RoundTrip(req)
-		if err == nil && t.answers && req.Method == http.MethodPost && !isCall && resp.StatusCode/100 != 2 {
-			// Word of a cancellation, which comes after its call. Nobody depends on
-			// it, but the SDK would give the connection up.
-			resp.Body.Close()
-			resp.StatusCode, resp.Body = http.StatusAccepted, http.NoBody
-		}
-		return resp, err
+		return t.next.RoundTrip(req)
 	}
 	if isCall && t.answers {
 		ex.begin(id)
@@ -110,6 +110,35 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
+
+// tell sends what has no answer: word of a cancellation, or what the client says
+// to something that the server asked. Nobody depends on how the server takes it,
+// but the SDK would give the connection up, and wait for ever.
+func (t *tapRoundTripper) tell(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), tellTimeout)
+	defer cancel()
+	defer context.AfterFunc(t.life, cancel)()
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	// What is not read would cost the TCP connection.
+	_, _ = io.CopyN(io.Discard, resp.Body, maxDiscarded)
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 || t.answers {
+		resp.StatusCode = http.StatusAccepted
+	}
+	resp.Body, resp.ContentLength = http.NoBody, 0
+	return resp, nil
+}
+
+const (
+	// tellTimeout is how long the server may take to accept a message without an
+	// answer.
+	tellTimeout = 10 * time.Second
+	// maxDiscarded is the most bytes that are read of what nobody wants.
+	maxDiscarded = 64 << 10
+)
 
 // tapBody reads the whole body, as the SDK would next, and replaces it.
 func (t *tapRoundTripper) tapBody(resp *http.Response, inspect func([]byte) []byte) error {

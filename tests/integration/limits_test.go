@@ -41,10 +41,11 @@ func TestFiftyFirstCallsAtOnceOpenOneConnection(t *testing.T) {
 	t.Parallel()
 	server, transport := rudeHTTP(t, rude.Options{})
 	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	p.run(t, func(ctx workflow.Context) error {
-		limit := caller.NewLimit(25)
-		return fanOut(ctx, 50, p.client("rude", caller.Options{Limit: limit}), p.client("rude", caller.Options{Limit: limit}))
-	})
+	// One workflow may have 30 calls open.
+	half := func(ctx workflow.Context) error { return fanOut(ctx, 25, p.client("rude", caller.Options{})) }
+	first, second := p.start(t, half), p.start(t, half)
+	require.NoError(t, outcome(t, first))
+	require.NoError(t, outcome(t, second))
 	assert.Equal(t, 1, server.Stats().Handshakes)
 	assert.Equal(t, 50, server.Stats().Calls["echo"])
 }
@@ -85,6 +86,65 @@ func TestAFanOutOfFiveHundredOverTwoClientsKeepsToTheServersLimit(t *testing.T) 
 		}
 	}
 	assert.Equal(t, 30, most, "the limit is used")
+}
+
+// A Temporal server terminates a workflow whose task it cannot be sent.
+func TestAFanOutOfLargeRequestsIsSpreadOverWorkflowTasks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ calls, bytes int }{
+		"a hundred of 145 KiB":        {100, 145 << 10},
+		"five of nearly the limit":    {5, caller.MaxRequestBytes - 1000},
+		"forty of half a MiB":         {40, 512 << 10},
+		"sixty that just fill a task": {60, 3 << 20 / 30},
+		"two, the second one smaller": {2, 1600 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, transport := rudeHTTP(t, rude.Options{})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			run := p.run(t, func(ctx workflow.Context) error {
+				client := p.client("rude", caller.Options{})
+				var futures []*caller.Future[*mcp.CallToolResult]
+				for range c.calls {
+					futures = append(futures, client.CallToolAsync(ctx, &mcp.CallToolParams{Name: "stats", Arguments: map[string]any{"x": strings.Repeat("x", c.bytes)}}))
+				}
+				for _, future := range futures {
+					if _, err := future.Get(ctx); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			assert.Equal(t, c.calls, server.Stats().Calls["stats"])
+			for _, event := range history(t, run) {
+				assert.NotEqual(t, enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, event.GetEventType(), event)
+			}
+		})
+	}
+}
+
+func TestAFanOutOfLargeResultsArrives(t *testing.T) {
+	t.Parallel()
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	const calls, size = 12, 1900 << 10
+	p.run(t, func(ctx workflow.Context) error {
+		client := p.client("rude", caller.Options{})
+		var futures []*caller.Future[*mcp.CallToolResult]
+		for range calls {
+			futures = append(futures, client.CallToolAsync(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": size}}))
+		}
+		for _, future := range futures {
+			result, err := future.Get(ctx)
+			if err != nil {
+				return err
+			}
+			if got := len(result.Content[0].(*mcp.TextContent).Text); got != size {
+				return fmt.Errorf("%d bytes arrived", got)
+			}
+		}
+		return nil
+	})
 }
 
 // fanOut calls a tool n times at once, the clients taking turns.
