@@ -86,6 +86,7 @@ func TestAFanOutOfFiveHundredOverTwoClientsKeepsToTheServersLimit(t *testing.T) 
 		}
 	}
 	assert.Equal(t, 30, most, "the limit is used")
+	replay(t, run)
 }
 
 // A Temporal server terminates a workflow whose task it cannot be sent.
@@ -119,6 +120,7 @@ func TestAFanOutOfLargeRequestsIsSpreadOverWorkflowTasks(t *testing.T) {
 			for _, event := range history(t, run) {
 				assert.NotEqual(t, enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, event.GetEventType(), event)
 			}
+			replay(t, run)
 		})
 	}
 }

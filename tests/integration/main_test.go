@@ -194,6 +194,16 @@ func history(t *testing.T, run client.WorkflowRun) []*historypb.HistoryEvent {
 	return events
 }
 
+// replay runs the workflow again from its history.
+func replay(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	replayer := worker.NewWorkflowReplayer()
+	replayer.RegisterWorkflowWithOptions(runBody, workflow.RegisterOptions{Name: "test"})
+	require.NoError(t, replayer.ReplayWorkflowHistoryWithOptions(newLogger(), &historypb.History{Events: history(t, run)}, worker.ReplayWorkflowHistoryOptions{
+		OriginalExecution: workflow.Execution{ID: run.GetID(), RunID: run.GetRunID()},
+	}))
+}
+
 // complaints collects what assertions have to say inside a workflow, where a
 // testing.T may not be failed: the workflow returns them as its error.
 type complaints struct{ found []error }
