@@ -20,7 +20,9 @@
 //
 // What an operation returned is returned as it is; mcpnexus.ErrorFrom reads it.
 // A tool that fails is no error but a result with IsError. A call whose context
-// is cancelled returns a CanceledError. A request that could not have been
+// is cancelled returns a CanceledError, at once or when the operation has ended:
+// see [OperationOptions]. By default it waits, and returns the result if there is
+// one after all. A request that could not have been
 // right, such as one with options that the contract refuses, fails at once with
 // the BAD_REQUEST handler error that the handler would have answered, and puts
 // nothing into the history.

@@ -46,7 +46,8 @@ type Options struct {
 	// before it cancels them. Zero means [DefaultDrainTimeout].
 	DrainTimeout time.Duration
 	// Logger gets what MCP servers write to stderr, and what is odd about them.
-	// Nil means the worker's logger.
+	// Nil means the worker's logger, whose lines about a connection then name the
+	// operation that opened it.
 	Logger log.Logger
 }
 

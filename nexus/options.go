@@ -2,6 +2,7 @@ package nexus
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -26,7 +27,8 @@ const (
 )
 
 // DefaultStartToCloseTimeout limits one attempt of a request that sets neither
-// StartToCloseTimeout nor ScheduleToCloseTimeout.
+// StartToCloseTimeout nor ScheduleToCloseTimeout. An attempt that runs inline has
+// no more than what is left of the Nexus request's time, about 8 seconds.
 const DefaultStartToCloseTimeout = time.Minute
 
 // Execution says where a request runs.
@@ -37,7 +39,8 @@ const (
 	ExecutionAuto Execution = "auto"
 	// ExecutionInline answers within the Nexus start request or not at all.
 	ExecutionInline Execution = "inline"
-	// ExecutionDurable runs the request in a workflow of the handler's namespace.
+	// ExecutionDurable runs the request in a workflow of the handler's namespace. A
+	// handler that cannot refuses it with NOT_IMPLEMENTED.
 	ExecutionDurable Execution = "durable"
 )
 
@@ -55,6 +58,7 @@ type RequestOptions struct {
 	// [DefaultStartToCloseTimeout] unless ScheduleToCloseTimeout is set.
 	StartToCloseTimeout time.Duration
 	// ScheduleToCloseTimeout limits all attempts together. Zero means no limit.
+	// Package caller gives the Nexus operation 2.5 seconds more.
 	ScheduleToCloseTimeout time.Duration
 	// RetryPolicy has the meaning of a Temporal activity's for a handler that
 	// retries; one that runs requests inline makes a single attempt and heeds
@@ -215,7 +219,7 @@ func (p *retryPolicyJSON) UnmarshalJSON(data []byte) error {
 func decodeFields(data []byte, prefix string, fields map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return fmt.Errorf("%s: want a JSON object", or(strings.TrimSuffix(prefix, "."), "options"))
+		return fmt.Errorf("%s: want a JSON object", cmp.Or(strings.TrimSuffix(prefix, "."), "options"))
 	}
 	seen := make(map[string]bool, len(fields))
 	for dec.More() {
@@ -259,13 +263,6 @@ func plain(err error, raw json.RawMessage) error {
 		return fmt.Errorf("%.64s is not a valid %s", raw, mismatch.Type.Kind())
 	}
 	return err
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // duration is a protobuf JSON duration: a decimal number of seconds with the

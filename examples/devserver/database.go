@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -83,6 +84,9 @@ func createTables(database databaseConfig) error {
 	}
 	defer admin.Close()
 	tables, err := admin.ListTables(database.DatabaseName)
+	if err == nil && len(tables) > 0 && !slices.Contains(tables, "namespaces") {
+		err = fmt.Errorf("it has tables that are no Temporal server's, such as %q", tables[0])
+	}
 	if err != nil || len(tables) > 0 {
 		return err
 	}

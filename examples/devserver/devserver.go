@@ -25,6 +25,7 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,6 +110,9 @@ func start(ctx context.Context, options Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if options.Port > 0 && options.Port == options.UIPort {
+		return nil, fmt.Errorf("Options.Port and Options.UIPort are both %d: give the UI another port (%d for a free one)", options.Port, FreePort)
+	}
 	ports, err := claimPorts(options.Port)
 	if err != nil {
 		return nil, err
@@ -170,6 +174,10 @@ func (o Options) namespaces() ([]string, error) {
 	for i, name := range o.Namespaces {
 		if name == "" {
 			return nil, fmt.Errorf("Options.Namespaces[%d] is empty: give every namespace a name, or leave the list empty for %q", i, client.DefaultNamespace)
+		}
+		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			// gRPC carries the name in a header. The server would not become ready.
+			return nil, fmt.Errorf("Options.Namespaces[%d] is %q: use printable ASCII without spaces", i, name)
 		}
 	}
 	return o.Namespaces, nil

@@ -3,6 +3,7 @@ package devserver_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -151,15 +152,26 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	notSQLite := filepath.Join(t.TempDir(), "notes.txt")
 	require.NoError(t, os.WriteFile(notSQLite, bytes.Repeat([]byte("no database\n"), 100), 0o600))
 
+	// Somebody else's database.
+	foreign := filepath.Join(t.TempDir(), "foreign.db")
+	database, err := sql.Open("sqlite", foreign)
+	require.NoError(t, err)
+	_, err = database.Exec("CREATE TABLE songs (title TEXT)")
+	require.NoError(t, err)
+	require.NoError(t, database.Close())
+
 	for name, test := range map[string]struct {
 		options devserver.Options
 		want    []string
 	}{
-		"an empty namespace name":            {devserver.Options{Namespaces: []string{"a", ""}}, []string{"Options.Namespaces[1] is empty"}},
-		"a port beyond the last":             {devserver.Options{Port: 65536}, []string{"port 65536 does not exist", "1 to 65535"}},
-		"a UI port before the first":         {devserver.Options{UIPort: -2}, []string{"port -2 does not exist", "-1 for a free port"}},
-		"a database in a missing directory":  {devserver.Options{DatabaseFile: filepath.Join(t.TempDir(), "missing", "dev.db")}, []string{"missing/dev.db", "a directory that exists"}},
-		"a database file that is not SQLite": {devserver.Options{DatabaseFile: notSQLite}, []string{"notes.txt", "file is not a database"}},
+		"a namespace name that no header can carry": {devserver.Options{Namespaces: []string{"\u00fc"}}, []string{"Options.Namespaces[0] is \"\u00fc\"", "printable ASCII"}},
+		"the same port twice":                       {devserver.Options{Port: 17233, UIPort: 17233}, []string{"both 17233"}},
+		"somebody else's database":                  {devserver.Options{DatabaseFile: foreign}, []string{"foreign.db", "no Temporal server's", "songs"}},
+		"an empty namespace name":                   {devserver.Options{Namespaces: []string{"a", ""}}, []string{"Options.Namespaces[1] is empty"}},
+		"a port beyond the last":                    {devserver.Options{Port: 65536}, []string{"port 65536 does not exist", "1 to 65535"}},
+		"a UI port before the first":                {devserver.Options{UIPort: -2}, []string{"port -2 does not exist", "-1 for a free port"}},
+		"a database in a missing directory":         {devserver.Options{DatabaseFile: filepath.Join(t.TempDir(), "missing", "dev.db")}, []string{"missing/dev.db", "a directory that exists"}},
+		"a database file that is not SQLite":        {devserver.Options{DatabaseFile: notSQLite}, []string{"notes.txt", "file is not a database"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := devserver.Start(testContext(t), test.options)

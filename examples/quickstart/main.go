@@ -39,7 +39,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -59,12 +59,22 @@ func execute(ctx context.Context, arguments []string, out, errOut io.Writer) int
 
 func run(ctx context.Context, arguments []string, out io.Writer) error {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	flags.SetOutput(out)
+	flags.SetOutput(io.Discard) // a mistake is one line, which execute writes
 	ui := flags.Bool("ui", false, "keep running afterwards, with the Temporal Web UI, until Ctrl-C")
-	uiPort := flags.Int("ui-port", 8233, "port of the Web UI with --ui")
-	port := flags.Int("port", 0, "port of the Temporal server; 0 means a free one")
-	if err := flags.Parse(arguments); err != nil {
+	uiPort := flags.Int("ui-port", 8233, "`port` of the Web UI with --ui; -1 for a free one")
+	port := flags.Int("port", devserver.FreePort, "`port` of the Temporal server; -1 for a free one")
+	err := flags.Parse(arguments)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(out)
+		flags.Usage()
 		return err
+	case err != nil:
+		return fmt.Errorf("%w (--help shows the flags)", err)
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: there are flags only (--help shows them)", flags.Arg(0))
+	case *ui && *uiPort == 0:
+		return fmt.Errorf("--ui-port 0: want 1 to 65535, or %d for a free port", devserver.FreePort)
 	}
 	options := devserver.Options{Namespaces: []string{platformNamespace, appNamespace}, Port: *port}
 	if *ui {

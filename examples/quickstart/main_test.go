@@ -127,10 +127,23 @@ func TestAnInterruptEndsInOneLine(t *testing.T) {
 	assert.Equal(t, "quickstart: interrupted\n", errOut.String())
 }
 
-func TestAnUnknownFlagIsRefused(t *testing.T) {
+func TestArgumentsThatCannotBeRightEndInOneLine(t *testing.T) {
+	for want, arguments := range map[string][]string{
+		"-gui":            {"--gui"},
+		`argument "fast"`: {"fast"},
+		"--ui-port 0":     {"--ui", "--ui-port", "0"},
+		"70000":           {"--port", "70000"},
+	} {
+		var out, errOut bytes.Buffer
+		assert.Equal(t, 1, execute(t.Context(), arguments, &out, &errOut))
+		assert.Contains(t, errOut.String(), want)
+		assert.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
+		assert.Empty(t, out.String())
+	}
+}
+
+func TestHelpShowsTheFlags(t *testing.T) {
 	var out, errOut bytes.Buffer
-	assert.Equal(t, 1, execute(t.Context(), []string{"--gui"}, &out, &errOut))
-	assert.Contains(t, errOut.String(), "gui")
 	assert.Equal(t, 0, execute(t.Context(), []string{"--help"}, &out, &errOut))
 	assert.Contains(t, out.String(), "-ui-port")
 }
