@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
@@ -18,9 +18,11 @@ const (
 	ToolEcho = "echo"
 	// ToolFail fails with the JSON-RPC error "invalid params".
 	ToolFail = "fail"
-	// ToolSlow answers after a second, late enough that a workflow can cancel the
-	// call while it is open.
+	// ToolSlow answers once [ToolRelease] is called with the same arguments, so that
+	// a workflow can cancel the call while it is open.
 	ToolSlow = "slow"
+	// ToolRelease lets ToolSlow answer.
+	ToolRelease = "release"
 )
 
 // NewService returns a Nexus service that answers every operation of the
@@ -64,13 +66,46 @@ func callOperation(ctx context.Context, input json.RawMessage, _ nexus.StartOper
 		}
 	case ToolSlow:
 		select {
-		case <-time.After(time.Second):
+		case <-released(params.Arguments):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	case ToolRelease:
+		release(params.Arguments)
 	}
 	if params.Arguments == nil {
 		params.Arguments = json.RawMessage(`{}`)
 	}
 	return json.RawMessage(fmt.Sprintf(`{"content":[],"structuredContent":%s}`, params.Arguments)), nil
+}
+
+var releases struct {
+	sync.Mutex
+	done map[string]chan struct{}
+}
+
+// released returns what is closed when the release is called, or was.
+func released(arguments json.RawMessage) chan struct{} {
+	releases.Lock()
+	defer releases.Unlock()
+	if releases.done == nil {
+		releases.done = make(map[string]chan struct{})
+	}
+	done := releases.done[string(arguments)]
+	if done == nil {
+		done = make(chan struct{})
+		releases.done[string(arguments)] = done
+	}
+	return done
+}
+
+func release(arguments json.RawMessage) {
+	done := released(arguments)
+	releases.Lock()
+	defer releases.Unlock()
+	select {
+	case <-done:
+	default:
+		close(done)
+	}
 }

@@ -226,11 +226,26 @@ func otherTask(ctx workflow.Context) error {
 	return err
 }
 
+// slowly are the params of the execution's slow call.
+func slowly(ctx workflow.Context) *mcp.CallToolParams {
+	info := workflow.GetInfo(ctx)
+	// In test environments all runs have the same ID.
+	return &mcp.CallToolParams{Name: ToolSlow, Arguments: map[string]any{"run": info.WorkflowExecution.RunID, "started": info.WorkflowStartTime.UnixNano()}}
+}
+
+// letAnswer lets the slow call answer.
+func letAnswer(ctx workflow.Context) error {
+	params := slowly(ctx)
+	params.Name = ToolRelease
+	_, err := newClient(caller.Options{}).CallTool(ctx, params)
+	return err
+}
+
 // cancelWhileWaiting cancels one of two calls that wait behind a third.
 func cancelWhileWaiting(ctx workflow.Context) error {
 	client := newClient(caller.Options{Limit: caller.NewLimit(1)})
 	scope, cancel := workflow.WithCancel(ctx)
-	slow := client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolSlow})
+	slow := client.CallToolAsync(ctx, slowly(ctx))
 	canceled := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolEcho})
 	after := client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolEcho})
 	if err := otherTask(ctx); err != nil {
@@ -240,9 +255,10 @@ func cancelWhileWaiting(ctx workflow.Context) error {
 	if _, err := canceled.Get(ctx); !temporal.IsCanceledError(err) {
 		return fmt.Errorf("want a CanceledError, got %w", err)
 	}
+	err := letAnswer(ctx)
 	_, err1 := slow.Get(ctx)
 	_, err2 := after.Get(ctx)
-	return errors.Join(err1, err2)
+	return errors.Join(err, err1, err2)
 }
 
 // cancelOpen cancels a call that is open, and then makes one that needs its
@@ -254,15 +270,23 @@ func cancelOpen(cancellation workflow.NexusOperationCancellationType) func(workf
 			Operation: caller.OperationOptions{CancellationType: cancellation},
 		})
 		scope, cancel := workflow.WithCancel(ctx)
-		slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
+		slow := client.CallToolAsync(scope, slowly(ctx))
 		if err := otherTask(ctx); err != nil {
 			return err
 		}
 		cancel()
+		waits := cancellation == workflow.NexusOperationCancellationTypeWaitCompleted
+		if !waits {
+			if _, err := slow.Get(ctx); !temporal.IsCanceledError(err) {
+				return fmt.Errorf("want a CanceledError, got %w", err)
+			}
+		}
+		if err := letAnswer(ctx); err != nil {
+			return err
+		}
 		_, err := slow.Get(ctx)
 		// Who waits for the end may find that the answer was faster.
-		if waits := cancellation == workflow.NexusOperationCancellationTypeWaitCompleted; err == nil && !waits ||
-			err != nil && !temporal.IsCanceledError(err) {
+		if err == nil && !waits || err != nil && !temporal.IsCanceledError(err) {
 			return fmt.Errorf("want a CanceledError, got %w", err)
 		}
 		_, err = client.CallTool(ctx, &mcp.CallToolParams{Name: ToolEcho})
@@ -274,7 +298,7 @@ func cancelOpen(cancellation workflow.NexusOperationCancellationType) func(workf
 func cancelBeforeScheduled(ctx workflow.Context) error {
 	client := newClient(caller.Options{Limit: caller.NewLimit(1)})
 	scope, cancel := workflow.WithCancel(ctx)
-	slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
+	slow := client.CallToolAsync(scope, slowly(ctx))
 	cancel()
 	if _, err := slow.Get(ctx); !temporal.IsCanceledError(err) {
 		return fmt.Errorf("want a CanceledError, got %w", err)
@@ -291,7 +315,7 @@ func cancelAsScheduled(ctx workflow.Context) error {
 		CancellationType: workflow.NexusOperationCancellationTypeTryCancel,
 	}})
 	scope, cancel := workflow.WithCancel(ctx)
-	slow := client.CallToolAsync(scope, &mcp.CallToolParams{Name: ToolSlow})
+	slow := client.CallToolAsync(scope, slowly(ctx))
 	workflow.Go(ctx, func(workflow.Context) { cancel() })
 	if _, err := slow.Get(ctx); !temporal.IsCanceledError(err) {
 		return fmt.Errorf("want a CanceledError, got %w", err)
@@ -303,7 +327,7 @@ func cancelAsScheduled(ctx workflow.Context) error {
 	if echoed, _ := result.StructuredContent.(map[string]any); echoed["n"] != 2.0 {
 		return fmt.Errorf("got the answer to another call: %v", result.StructuredContent)
 	}
-	return nil
+	return letAnswer(ctx)
 }
 
 // cancelJoinedListTools cancels a call that another has joined, while it waits
@@ -311,7 +335,7 @@ func cancelAsScheduled(ctx workflow.Context) error {
 func cancelJoinedListTools(ctx workflow.Context) error {
 	client := newClient(caller.Options{Limit: caller.NewLimit(1)})
 	scope, cancel := workflow.WithCancel(ctx)
-	slow := client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolSlow})
+	slow := client.CallToolAsync(ctx, slowly(ctx))
 	canceled := client.ListToolsAsync(scope, nil)
 	joined := client.ListToolsAsync(ctx, nil)
 	if err := otherTask(ctx); err != nil {
@@ -321,7 +345,8 @@ func cancelJoinedListTools(ctx workflow.Context) error {
 	if _, err := canceled.Get(ctx); !temporal.IsCanceledError(err) {
 		return fmt.Errorf("want a CanceledError, got %w", err)
 	}
+	err := letAnswer(ctx)
 	_, err1 := slow.Get(ctx)
 	_, err2 := joined.Get(ctx)
-	return errors.Join(err1, err2)
+	return errors.Join(err, err1, err2)
 }
