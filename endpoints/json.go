@@ -30,7 +30,14 @@ func jsonNode(data []byte) (*yaml.Node, *Problem) {
 type jsonParser struct {
 	data    []byte
 	decoder *json.Decoder
+	depth   int
+
+	// Lines are counted as they come: each once.
+	counted, line int
 }
+
+// maxDepth is more than any spec has, and less than would cost the stack.
+const maxDepth = 100
 
 func (p *jsonParser) value() (*yaml.Node, error) {
 	token, err := p.decoder.Token()
@@ -41,6 +48,10 @@ func (p *jsonParser) value() (*yaml.Node, error) {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Line: p.lineAt(p.decoder.InputOffset())}
 	switch token := token.(type) {
 	case json.Delim:
+		if p.depth++; p.depth > maxDepth {
+			return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
+		}
+		defer func() { p.depth-- }()
 		node.Kind = yaml.SequenceNode
 		if token == '{' {
 			node.Kind = yaml.MappingNode
@@ -68,8 +79,15 @@ func (p *jsonParser) value() (*yaml.Node, error) {
 	return node, nil
 }
 
+// lineAt is the line of an offset, from 1.
 func (p *jsonParser) lineAt(offset int64) int {
-	return 1 + bytes.Count(p.data[:min(int(offset), len(p.data))], []byte("\n"))
+	end := min(int(offset), len(p.data))
+	if end < p.counted {
+		p.counted, p.line = 0, 0
+	}
+	p.line += bytes.Count(p.data[p.counted:end], []byte("\n"))
+	p.counted = end
+	return 1 + p.line
 }
 
 func (p *jsonParser) problem(err error) *Problem {

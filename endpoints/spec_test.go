@@ -100,6 +100,8 @@ func TestEachMistakeIsNamedWithItsLineAndWhatWouldBeRight(t *testing.T) {
 		{"a key that repeats another by its alias", "e.yaml", "&taskQueue name: tools\ntargetNamespace: platform\n*taskQueue : q\n", []string{
 			"e.yaml:1: taskQueue: is missing; give the task queue on which the workers poll",
 			"e.yaml:3: name: is given twice, first on line 1; keep one"}},
+		{"JSON that only opens", "e.json", strings.Repeat("\n[", 1_000_000), []string{
+			"e.json:102: is not valid JSON: it is nested more than 100 deep"}},
 		{"missing keys", "e.yaml", "\n\nname: tools\n", []string{
 			"e.yaml:3: targetNamespace: is missing; give the namespace in which the workers poll",
 			"e.yaml:3: taskQueue: is missing; give the task queue on which the workers poll"}},

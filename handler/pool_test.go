@@ -521,9 +521,9 @@ func TestStoppingEndsWhatDoesNotFinishInTime(t *testing.T) {
 // notes the process IDs of both.
 func withPidFiles(t *testing.T, c handler.Command, dir string) handler.Command {
 	t.Helper()
-	c.Args = append([]string{"-c", `echo > "$0/$$"; "$@" & echo > "$0/$!"; wait $!`, dir, c.Path}, c.Args...)
 	// A background job of sh reads from /dev/null unless its stdin is given.
-	c.Args[1] = `exec 3<&0; echo > "$0/$$"; "$@" <&3 & echo > "$0/$!"; exec 3<&-; wait $!`
+	const script = `exec 3<&0; echo > "$0/$$"; "$@" <&3 & echo > "$0/$!"; exec 3<&-; wait $!`
+	c.Args = append([]string{"-c", script, dir, c.Path}, c.Args...)
 	c.Path = "sh"
 	return c
 }

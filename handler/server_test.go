@@ -369,10 +369,9 @@ func TestAToolWithAnInvalidHeaderAnnotationIsNotOffered(t *testing.T) {
 }
 
 func TestAServerCanBeSpokenToInAnOlderVersionFromTheStart(t *testing.T) {
-	server, transport := rudeHTTP(t, rude.Options{})
+	_, transport := rudeHTTP(t, rude.Options{})
 	p := publish(t, handler.Server{Name: "rude", Transport: transport, ProtocolVersion: "2025-11-25"})
 	out, err := p.do(t.Context(), "rude", mcpnexus.OperationDiscover, "")
 	require.NoError(t, err)
 	assert.Contains(t, out, `"protocolVersion":"2025-11-25"`)
-	_ = server
 }

@@ -28,6 +28,7 @@ func (t *tapTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The type is not exported, so its name must do. A test wraps one.
 	if logging, ok := t.transport.(*mcp.LoggingTransport); fmt.Sprintf("%T", conn) == "*mcp.streamableClientConn" || ok && isStreamable(logging.Transport) {
 		_ = conn.Close()
 		return nil, errHidden

@@ -6,7 +6,8 @@ import (
 )
 
 // Names of the operations of every published MCP server, as they appear in
-// Temporal histories, the UI and the CLI.
+// Temporal histories, the UI and the CLI. What each does is said at the reference
+// of the same name, below.
 const (
 	OperationListTools             = "list-tools"
 	OperationCallTool              = "call-tool"
