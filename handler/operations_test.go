@@ -737,8 +737,9 @@ func TestAToolThatTakesTooLongIsCancelledOnTheWire(t *testing.T) {
 	})
 }
 
-// A timeout also closes the connection, which must not overtake the word of it.
-func TestNoToolKeepsRunningAfterItsCallTimedOut(t *testing.T) {
+// A timeout also closes the connection, and so does a worker that stops. That must
+// not overtake the word of the cancellation.
+func TestNoToolKeepsRunningAfterItsCallWasCancelled(t *testing.T) {
 	const calls = 40
 	var began, cancelled atomic.Int32
 	self, err := os.Executable()
@@ -766,7 +767,20 @@ func TestNoToolKeepsRunningAfterItsCallTimedOut(t *testing.T) {
 			return handler.Command{Path: self, Env: map[string]string{patientMain: "1"}}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		runs := func(p *published) (int32, int32) {
+			if name == "over stdio" {
+				return p.log.count("the tool began"), p.log.count("the tool was cancelled")
+			}
+			return began.Load(), cancelled.Load()
+		}
+		allCancelled := func(t *testing.T, p *published) {
+			assert.EventuallyWithT(t, func(c *assert.CollectT) {
+				began, cancelled := runs(p)
+				assert.Equal(c, began, cancelled)
+				assert.NotZero(c, began)
+			}, 10*time.Second, time.Millisecond)
+		}
+		t.Run(name+", by a timeout", func(t *testing.T) {
 			began.Store(0)
 			cancelled.Store(0)
 			p := publish(t, handler.Server{Name: "patient", Transport: transport(t)})
@@ -778,17 +792,23 @@ func TestNoToolKeepsRunningAfterItsCallTimedOut(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			runs := func() (int32, int32) {
-				if name == "over stdio" {
-					return p.log.count("the tool began"), p.log.count("the tool was cancelled")
-				}
-				return began.Load(), cancelled.Load()
+			allCancelled(t, p)
+		})
+		t.Run(name+", by the worker's end", func(t *testing.T) {
+			began.Store(0)
+			cancelled.Store(0)
+			p := publishWith(t, handler.Options{DrainTimeout: 50 * time.Millisecond, Servers: []handler.Server{{Name: "patient", Transport: transport(t)}}})
+			var wg sync.WaitGroup
+			for range calls {
+				wg.Go(func() {
+					_, err := p.do(context.Background(), "patient", mcpnexus.OperationCallTool, `{"name":"wait"}`)
+					assert.Equal(t, mcpnexus.ErrorTypeTransport, contractError(t, err).Type)
+				})
 			}
-			assert.EventuallyWithT(t, func(c *assert.CollectT) {
-				began, cancelled := runs()
-				assert.Equal(c, began, cancelled)
-				assert.NotZero(c, began)
-			}, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { n, _ := runs(p); return n == calls }, 20*time.Second, time.Millisecond)
+			require.NoError(t, p.handler.Close(t.Context()))
+			wg.Wait()
+			allCancelled(t, p)
 		})
 	}
 }

@@ -59,6 +59,8 @@ type conn struct {
 	used    bool // by a call that has ended
 	retired bool
 	idle    *time.Timer
+	// closing is closed when the connection is no longer the pool's.
+	closing chan struct{}
 }
 
 // A waiter is a call without a connection yet.
@@ -174,7 +176,7 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			p.opened(alone, err)
 			return
 		}
-		c := &conn{session: s, pool: p, alone: alone != nil}
+		c := &conn{session: s, pool: p, alone: alone != nil, closing: make(chan struct{})}
 		p.conns[c] = struct{}{}
 		if p.life.Err() != nil {
 			p.closeConn(c)
@@ -371,6 +373,7 @@ func (p *pool) closeConn(c *conn) {
 		c.idle = nil
 	}
 	p.wg.Go(c.close)
+	close(c.closing)
 }
 
 // release ends a call's use of the connection. The call's error tells whether
@@ -418,8 +421,8 @@ func retires(err error) bool {
 	return false
 }
 
-// closeTimeout is how long the connections may take to end: a process may use
-// four times terminateAfter.
+// closeTimeout is how long the connections may take to end: their calls may use
+// half of terminateAfter, a process four times.
 const closeTimeout = 5 * terminateAfter
 
 // close ends all connections, also those that calls still use, and waits for
@@ -428,11 +431,23 @@ func (p *pool) close(ctx context.Context) error {
 	p.mu.Lock()
 	p.end(errStopping)
 	for c := range p.conns {
-		if c.calls > 0 {
-			p.wg.Go(c.cut)
+		if p.retire(c); c.calls == 0 {
+			p.closeConn(c)
+			continue
 		}
-		p.retire(c)
-		p.closeConn(c)
+		// Its calls were cancelled. They say so to the server, and the last one
+		// closes the connection.
+		p.wg.Go(func() {
+			select {
+			case <-c.closing:
+				return
+			case <-time.After(terminateAfter / 2):
+			}
+			c.cut()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.closeConn(c)
+		})
 	}
 	p.mu.Unlock()
 
