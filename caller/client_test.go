@@ -439,10 +439,27 @@ func TestAnInterceptorMayCopyTheWorkflowsInfo(t *testing.T) {
 	h = newHarness(t, nil)
 	h.copyInfo = true
 	h.mustRun(func(ctx workflow.Context) error {
-		assert.ErrorContains(t, call(ctx), "the Client belongs to another execution")
+		for range 3 {
+			assert.ErrorContains(t, call(ctx), "the Client belongs to another execution")
+		}
 		return nil
 	})
 	assert.Empty(t, h.calls)
+
+	// The same run, executed once more from its beginning.
+	h = newHarness(t, nil)
+	h.copyInfo = true
+	h.mustRun(func(ctx workflow.Context) error {
+		client = caller.NewClient(endpoint, weather, caller.Options{})
+		h.SetCurrentHistoryLength(20)
+		assert.NoError(t, call(ctx))
+		h.SetCurrentHistoryLength(3)
+		for range 3 {
+			assert.ErrorContains(t, call(ctx), "the Client belongs to another execution")
+		}
+		return nil
+	})
+	assert.Len(t, h.calls, 1)
 }
 
 func TestRunsThatShareAClientDoNotRace(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 )
@@ -23,9 +24,10 @@ const DefaultLimit = 30
 // workflow has the server's whole allowance for itself. The zero value is a
 // limit of [DefaultLimit].
 //
-// They also wait when the requests that one workflow task schedules would have
-// more than 3 MiB together: a workflow task of more than 4 MiB, which is what
-// gRPC carries by default, makes the Temporal server terminate the workflow.
+// Calls also wait for the next workflow task when the requests of this one would
+// have more than 3 MiB together: a workflow task of more than 4 MiB, which is what
+// gRPC carries by default, makes the Temporal server terminate the workflow. A
+// timer of a millisecond, which the history shows, brings the next task about.
 //
 // A call waits until an operation has ended. When its context is cancelled
 // before, it returns a CanceledError and nothing is scheduled. All coroutines of
@@ -38,6 +40,7 @@ type Limit struct {
 	waiting []*turn
 	// bytes is what the workflow task with the number task schedules.
 	bytes, task int
+	ticking     bool // a timer will bring the next workflow task about
 	// watches has one entry for each cancellation scope with a waiting turn.
 	// It is never ranged over.
 	watches map[workflow.Channel]*watch
@@ -78,28 +81,61 @@ func (l *Limit) places() int { return cmp.Or(l.max, DefaultLimit) }
 // admit gives the turn a place, now or when those before it have had theirs. It
 // does not block.
 func (l *Limit) admit(t *turn) {
-	if len(l.waiting) == 0 && l.fits(t) {
+	if len(l.waiting) == 0 && l.open < l.places() && l.fits(t) {
 		l.start(t)
 		return
 	}
 	l.watch(t.ctx)
 	l.waiting = append(l.waiting, t)
+	l.drain()
+}
+
+// drain starts those who waited longest, as many as there is room for.
+func (l *Limit) drain() {
+	for len(l.waiting) > 0 && l.open < l.places() {
+		t := l.waiting[0]
+		if !l.fits(t) {
+			l.tick(t.ctx)
+			return
+		}
+		l.waiting[0] = nil
+		l.waiting = l.waiting[1:]
+		l.unwatch(t.ctx)
+		l.start(t)
+	}
 }
 
 // maxTaskBytes is the most bytes of requests that one workflow task schedules. It
 // leaves a quarter of gRPC's 4 MiB to what else the workflow does.
 const maxTaskBytes = 3 << 20
 
-// fits reports whether there is a place for the turn now. There always is when no
-// operation is open, so that a turn that waits is sure to get its chance.
+// fits reports whether the turn's request is not too much for this workflow task.
+// Every request fits into a task of its own.
 func (l *Limit) fits(t *turn) bool {
 	// The history's length is the same throughout a workflow task, and greater in
-	// the next. A test environment has none.
-	task := workflow.GetInfo(t.ctx).GetCurrentHistoryLength()
-	if task != l.task || task == 0 {
+	// the next. A test environment has none unless the test sets it.
+	if task := workflow.GetInfo(t.ctx).GetCurrentHistoryLength(); task != l.task || task == 0 {
 		l.task, l.bytes = task, 0
 	}
-	return l.open == 0 || l.open < l.places() && l.bytes+t.size <= maxTaskBytes
+	return l.bytes+t.size <= maxTaskBytes
+}
+
+// tick drains again in the next workflow task.
+func (l *Limit) tick(ctx workflow.Context) {
+	if l.ticking {
+		return
+	}
+	l.ticking = true
+	task := l.task
+	ctx, _ = workflow.NewDisconnectedContext(ctx) // whoever waits now may give up
+	workflow.GoNamed(ctx, "waiting for the next workflow task", func(ctx workflow.Context) {
+		_ = workflow.NewTimerWithOptions(ctx, time.Millisecond, workflow.TimerOptions{Summary: "more requests in the next workflow task"}).Get(ctx, nil)
+		l.ticking = false
+		if l.task == task {
+			l.bytes = 0 // also where the history's length stands still
+		}
+		l.drain()
+	})
 }
 
 // start runs the turn in a coroutine, with its own context. The SDK runs new
@@ -115,21 +151,14 @@ func (l *Limit) start(t *turn) {
 	})
 }
 
-// leave gives the place of an operation that has ended to who waited longest, and
-// those that a full workflow task left free to the next.
+// leave gives the place of an operation that has ended to who waited longest.
 //
 // The SDK shows the end of an operation to the workflow only once the server
 // has closed it, so the command that takes the place over, even one of the same
 // workflow task, meets a server that no longer counts the old one.
 func (l *Limit) leave() {
 	l.open--
-	for len(l.waiting) > 0 && l.fits(l.waiting[0]) {
-		t := l.waiting[0]
-		l.waiting[0] = nil
-		l.waiting = l.waiting[1:]
-		l.unwatch(t.ctx)
-		l.start(t)
-	}
+	l.drain()
 }
 
 // watch makes sure that the cancellation of ctx is noticed while a turn waits.
@@ -174,4 +203,5 @@ func (l *Limit) cancel(scope workflow.Channel, err error) {
 		t.drop(err)
 		return true
 	})
+	l.drain() // one that did not fit may have been in the way
 }

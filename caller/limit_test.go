@@ -2,6 +2,7 @@ package caller_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -355,11 +356,15 @@ func TestRequestsThatAreTooMuchForOneWorkflowTaskWaitForTheNext(t *testing.T) {
 				for _, params := range calls {
 					futures = append(futures, client.CallToolAsync(ctx, params))
 				}
-				if err := workflow.Sleep(ctx, time.Second); err != nil {
+				if err := workflow.Sleep(ctx, time.Microsecond); err != nil {
 					return err
 				}
 				first = len(h.calls)
-				h.SetCurrentHistoryLength(20)
+				// The test environment has no workflow tasks; the timer stands for the next.
+				if err := workflow.Sleep(ctx, time.Second); err != nil {
+					return err
+				}
+				assert.Len(t, h.calls, len(c.sizes), "none waits for the end of another")
 				for _, future := range futures {
 					if _, err := future.Get(ctx); err != nil {
 						return err
@@ -368,8 +373,33 @@ func TestRequestsThatAreTooMuchForOneWorkflowTaskWaitForTheNext(t *testing.T) {
 				return nil
 			})
 			assert.Equal(t, c.first, first)
-			assert.Len(t, h.calls, len(c.sizes))
 			assert.Equal(t, names(0, 1, 2, 3)[:len(c.sizes)], h.summaries())
 		})
 	}
+}
+
+func TestACancelledRequestThatDidNotFitMakesWay(t *testing.T) {
+	h := newHarness(t, nil)
+	h.SetCurrentHistoryLength(3)
+	h.mustRun(func(ctx workflow.Context) error {
+		client := caller.NewClient(endpoint, weather, caller.Options{})
+		call := func(ctx workflow.Context, n, size int) *caller.Future[*mcp.CallToolResult] {
+			params := numbered(n)
+			params.Arguments = map[string]any{"x": strings.Repeat("x", size)}
+			return client.CallToolAsync(ctx, params)
+		}
+		scope, cancel := workflow.WithCancel(ctx)
+		first, second, third := call(ctx, 0, 1800<<10), call(scope, 1, 1800<<10), call(ctx, 2, 10)
+		cancel()
+		if err := workflow.Sleep(ctx, time.Microsecond); err != nil {
+			return err
+		}
+		assert.Equal(t, names(0, 2), h.summaries())
+		_, err := second.Get(ctx)
+		assert.True(t, temporal.IsCanceledError(err), err)
+		_, err1 := first.Get(ctx)
+		_, err3 := third.Get(ctx)
+		return errors.Join(err1, err3)
+	})
+	assert.Len(t, h.calls, 2)
 }

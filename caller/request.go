@@ -92,12 +92,12 @@ func (c *Client) encode(params mcp.Params) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("params cannot be encoded as JSON: %w", err)
 	}
+	if len(input) > MaxRequestBytes {
+		return nil, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), MaxRequestBytes)
+	}
 	// Go writes values of any depth, but reads none deeper than 10,000.
 	if len(input) > 20_000 && !json.Valid(input) {
 		return nil, errors.New("params are nested more than 10,000 deep")
-	}
-	if len(input) > MaxRequestBytes {
-		return nil, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), MaxRequestBytes)
 	}
 	return input, nil
 }

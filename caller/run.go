@@ -59,6 +59,9 @@ func (r *run) claim(ctx workflow.Context, what string) error {
 // be the same execution: of the same run, and no shorter. One that begins anew is
 // shorter, except before it came further than its first workflow task.
 func (e *execution) precedes(later *execution) bool {
-	return e.namespace == later.namespace && e.workflow == later.workflow && e.run == later.run &&
-		e.started.Equal(later.started) && e.length.Swap(later.length.Load()) <= later.length.Load()
+	if e.namespace != later.namespace || e.workflow != later.workflow || e.run != later.run || !e.started.Equal(later.started) {
+		return false
+	}
+	seen := e.length.Load()
+	return seen <= later.length.Load() && e.length.CompareAndSwap(seen, later.length.Load())
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -61,6 +62,7 @@ func Workflows() []Workflow {
 		{"Resources", resources},
 		{"ResourceTemplates", resourceTemplates},
 		{"FanOut", fanOut},
+		{"LargeRequests", largeRequests},
 		{"CancelWhileWaiting", cancelWhileWaiting},
 		{"CancelWaitCompleted", cancelOpen(workflow.NexusOperationCancellationTypeWaitCompleted)},
 		{"CancelTryCancel", cancelOpen(workflow.NexusOperationCancellationTypeTryCancel)},
@@ -210,6 +212,22 @@ func fanOut(ctx workflow.Context) error {
 		for _, client := range clients {
 			futures = append(futures, client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolEcho, Arguments: map[string]any{"n": n}}))
 		}
+	}
+	for _, future := range futures {
+		if _, err := future.Get(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// largeRequests sends more than one workflow task may schedule.
+func largeRequests(ctx workflow.Context) error {
+	client := newClient(caller.Options{})
+	var futures []*caller.Future[*mcp.GetPromptResult]
+	for _, kib := range []int{1000, 1000, 1900, 10, 1500, 1500, 100} {
+		params := &mcp.GetPromptParams{Name: "greeting", Arguments: map[string]string{"name": strings.Repeat("A", kib<<10)}}
+		futures = append(futures, client.GetPromptAsync(ctx, params))
 	}
 	for _, future := range futures {
 		if _, err := future.Get(ctx); err != nil {

@@ -73,6 +73,12 @@ func TestEveryRecordedWorkflowSucceedsOnAServerAndReplays(t *testing.T) {
 			if !*record {
 				return
 			}
+			for _, event := range fresh.Events {
+				// A replay does not look at it.
+				if input := event.GetNexusOperationScheduledEventAttributes().GetInput(); len(input.GetData()) > 64<<10 {
+					input.Data = []byte(`"left out"`)
+				}
+			}
 			compact, err := protojson.Marshal(fresh)
 			require.NoError(t, err)
 			// protojson's own indentation varies from build to build.
