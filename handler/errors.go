@@ -39,7 +39,7 @@ func handshakeError(ctx context.Context, ex *exchange, err error) error {
 		return transportError(ex, err)
 	}
 	// It was answered, and the SDK could not agree with the answer.
-	return verdict{Problem: err.Error()}.err()
+	return verdict{Problem: forCallers(err)}.err()
 }
 
 // answeredError makes the contract's error of a JSON-RPC error, or of a tap's
@@ -127,6 +127,8 @@ func forCallers(err error) string {
 			public = "exec: " + e.Err.Error()
 		case x509.HostnameError:
 			public = "x509: the certificate is for another name"
+		case x509.UnknownAuthorityError:
+			public = "x509: the certificate is signed by an unknown authority"
 		default:
 			continue
 		}
@@ -174,9 +176,9 @@ func forLog(err error) string {
 
 var (
 	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
-	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)`)
+	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)| "[^"]*" and "[^"]*"`)
 	lookupText  = regexp.MustCompile(`\blookup \S+( on \S+)?`)
-	addressText = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_.-]+):[0-9]+\b`)
+	addressText = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_-]+\.[a-zA-Z0-9_.-]+|localhost):[0-9]+\b`)
 )
 
 // A connectError is a connection that could not be opened: what callers are told

@@ -10,6 +10,13 @@ import (
 // slogLogger lets the MCP SDK log to a Temporal logger.
 func slogLogger(logger log.Logger) *slog.Logger { return slog.New(&slogHandler{logger: logger}) }
 
+// warn logs on a goroutine of ours, which a logger of the publisher's own must
+// not end.
+func warn(logger log.Logger, message string, keyvals ...any) {
+	defer func() { _ = recover() }()
+	logger.Warn(message, keyvals...)
+}
+
 type slogHandler struct {
 	logger log.Logger
 	prefix string

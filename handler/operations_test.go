@@ -425,9 +425,8 @@ func TestAReplyThatTheServerNeverTakesEndsWithTheConnection(t *testing.T) {
 				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"asks"}`)
 				require.NoError(t, err)
 			}
-			if !legacy {
-				require.Eventually(t, func() bool { return replies.Load() == 10 }, 10*time.Second, time.Millisecond)
-			}
+			// In a session of its own a reply may come too late to be sent.
+			require.Eventually(t, func() bool { return replies.Load() == 10 || legacy && replies.Load() > 0 }, 10*time.Second, time.Millisecond)
 			require.NoError(t, p.handler.Close(t.Context()))
 			assert.Eventually(t, func() bool { return held.Load() == 0 }, 5*time.Second, time.Millisecond)
 		})

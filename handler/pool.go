@@ -160,9 +160,15 @@ func (p *pool) openFor(ahead int, logger log.Logger) {
 // whoever waits then. The caller holds p.mu.
 func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) {
 	p.wg.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(p.life, p.server.ConnectTimeout, &timeoutError{what: "no connection to the server", timeout: p.server.ConnectTimeout})
+		ctx, cancel := context.WithTimeoutCause(p.life, p.server.ConnectTimeout, &timeoutError{
+			what: "no connection to the server", timeout: p.server.ConnectTimeout,
+			why: "; a server that does not answer requests that it does not know needs Server.ProtocolVersion",
+		})
 		defer cancel()
 		s, err := p.dialWithin(ctx, argument, logger)
+		if err != nil && p.life.Err() == nil {
+			warn(logger, "Opening a connection to an MCP server failed", "MCPServer", p.server.Name, "error", err)
+		}
 
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -170,9 +176,6 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			p.opening--
 		}
 		if err != nil {
-			if p.life.Err() == nil {
-				logger.Warn("Opening a connection to an MCP server failed", "MCPServer", p.server.Name, "error", err)
-			}
 			p.opened(alone, err)
 			return
 		}

@@ -387,11 +387,12 @@ func TestAFactoryArgumentGetsAConnectionOfItsOwn(t *testing.T) {
 	server, transport := rudeHTTP(t, rude.Options{})
 	var arguments sync.Map
 	var opened atomic.Int32
-	opened.Store(-1)
+	var tried atomic.Bool
 	p := publish(t, handler.Server{Name: "rude", Transport: handler.ArgumentFactory(func(ctx context.Context, argument json.RawMessage) (mcp.Transport, error) {
-		if opened.Add(1); opened.Load() == 0 {
-			return nil, errors.New("New tries the factory")
+		if !tried.Swap(true) {
+			return nil, errors.New("not yet") // New tries it
 		}
+		opened.Add(1)
 		arguments.Store(string(argument), true)
 		return &mcp.StreamableClientTransport{Endpoint: transport.Endpoint, DisableStandaloneSSE: true}, nil
 	})})

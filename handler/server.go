@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -102,7 +103,7 @@ func (s *Server) validate() []fieldError {
 	if s.ConnectTimeout < 0 {
 		mistake("ConnectTimeout", "is %v, want a positive duration", s.ConnectTimeout)
 	}
-	if s.Transport == nil {
+	if v := reflect.ValueOf(s.Transport); s.Transport == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		mistake("Transport", "is nil, want HTTP, Command, SSE, InProcess, Factory or ArgumentFactory")
 		return mistakes
 	}

@@ -40,6 +40,7 @@ func TestAMistakeInTheConfigurationIsRefusedWithTheServerAndTheField(t *testing.
 		{"a name with a line break", []handler.Server{{Name: "a\nb", Transport: good}}, `Name contains`},
 		{"a name of Temporal's own", []handler.Server{{Name: "__temporal_a", Transport: good}}, `Name begins with "__temporal_"`},
 		{"no transport", []handler.Server{{Name: "a"}}, `server "a": Transport is nil, want HTTP, Command, `},
+		{"a nil pointer to a transport", []handler.Server{{Name: "a", Transport: (*handler.HTTP)(nil)}}, `server "a": Transport is nil, want HTTP, Command, `},
 		{"no URL", []handler.Server{{Name: "a", Transport: handler.HTTP{}}}, `server "a": Endpoint is empty`},
 		{"a URL that is none", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http://[::1"}}}, `server "a": Endpoint is not a URL`},
 		{"another scheme", []handler.Server{{Name: "a", Transport: handler.SSE{Endpoint: "ftp://a/b"}}}, `server "a": Endpoint has the scheme "ftp", want http or https`},

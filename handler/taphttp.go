@@ -128,6 +128,7 @@ func (t *tapRoundTripper) tell(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode/100 != 2 || t.answers {
 		resp.StatusCode = http.StatusAccepted
 	}
+	resp.Header.Del("Mcp-Session-Id") // it opens none
 	resp.Body, resp.ContentLength = http.NoBody, 0
 	return resp, nil
 }

@@ -44,6 +44,8 @@ func (s *session) learnTools(like object) <-chan struct{} {
 	}
 	go func() {
 		defer close(learned)
+		// The SDK tells the publisher's logger of definitions that it cannot use.
+		defer func() { _ = recover() }()
 		ctx, cancel := context.WithTimeout(s.life, learnTimeout)
 		defer cancel()
 		_, _ = s.list(ctx, listTools, params, s.limit) // see above

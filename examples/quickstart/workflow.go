@@ -66,11 +66,11 @@ func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
 
 	// A request that the server refuses is an error, with the server's code.
 	_, err = weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_wether", Arguments: map[string]any{"city": city}})
-	refused, ok := mcpnexus.ErrorFrom(err)
-	if !ok {
+	if refused, ok := mcpnexus.ErrorFrom(err); ok {
+		note("%s %d, retryable %v", refused.Type, refused.Code, !refused.NonRetryable)
+	} else if err != nil {
 		return nil, err // cancelled, timed out, or refused as malformed
 	}
-	note("%s %d, retryable %v", refused.Type, refused.Code, !refused.NonRetryable)
 
 	// The tools are known by now: this puts nothing into the history.
 	if _, err := weather.ListTools(ctx, nil); err != nil {

@@ -3,6 +3,10 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -120,7 +124,7 @@ func TestACallThatHangsIsSeenWhereTheReadmeSays(t *testing.T) {
 			_, err := p.client("almanac", caller.Options{}).Discover(ctx, nil)
 			return err
 		})
-		saysWhere(t, "`Scheduled`")
+		saysWhere(t, "`Scheduled` to `BackingOff`")
 		saysWhere(t, "`upstream timeout`")
 		within(t, func() bool {
 			described, err := appClient.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
@@ -133,6 +137,25 @@ func TestACallThatHangsIsSeenWhereTheReadmeSays(t *testing.T) {
 			return false
 		})
 		require.NoError(t, appClient.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "seen"))
+	})
+	t.Run("with a server that does not answer what it does not know", func(t *testing.T) {
+		t.Parallel()
+		mute := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}))
+		t.Cleanup(mute.Close)
+		p := publish(t, handler.Server{Name: "mute", Transport: handler.HTTP{Endpoint: mute.URL}, ConnectTimeout: time.Second})
+		p.run(t, func(ctx workflow.Context) error {
+			_, err := p.client("mute", caller.Options{}).Discover(ctx, nil)
+			e, ok := mcpnexus.ErrorFrom(err)
+			if !ok || e.Type != mcpnexus.ErrorTypeTimeout || !strings.Contains(e.Message, "no connection to the server") || !strings.Contains(e.Message, "Server.ProtocolVersion") {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		})
+		saysWhere(t, "`no connection to the server`")
+		saysWhere(t, "`Server.ProtocolVersion`")
 	})
 	t.Run("with two limits", func(t *testing.T) {
 		t.Parallel()
@@ -185,8 +208,9 @@ func TestTheOtherErrorsOfTheReadmeArriveAsItSays(t *testing.T) {
 		"cancelled at once": {func(ctx workflow.Context) error {
 			ctx, cancel := workflow.WithCancel(ctx)
 			future := p.client("rude", caller.Options{Operation: caller.OperationOptions{CancellationType: workflow.NexusOperationCancellationTypeTryCancel}}).
-				CallToolAsync(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 3000}})
-			if err := workflow.Sleep(ctx, time.Second); err != nil {
+				CallToolAsync(ctx, &mcp.CallToolParams{Name: "silent"})
+			// In another workflow task the call is on its way.
+			if err := with(p, "rude", caller.Options{})(ctx); err != nil {
 				return err
 			}
 			cancel()
@@ -199,7 +223,7 @@ func TestTheOtherErrorsOfTheReadmeArriveAsItSays(t *testing.T) {
 		"cancelled, and answered after all": {func(ctx workflow.Context) error {
 			ctx, cancel := workflow.WithCancel(ctx)
 			future := p.client("rude", caller.Options{}).CallToolAsync(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 3000}})
-			if err := workflow.Sleep(ctx, time.Second); err != nil {
+			if err := with(p, "rude", caller.Options{})(ctx); err != nil {
 				return err
 			}
 			cancel()
