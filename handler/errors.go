@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -123,6 +124,8 @@ func forCallers(err error) string {
 			public = e.Err
 		case *fs.PathError:
 			public = e.Op + ": " + e.Err.Error()
+		case *os.LinkError:
+			public = e.Op + ": " + e.Err.Error()
 		case *exec.Error:
 			public = "exec: " + e.Err.Error()
 		case x509.HostnameError:
@@ -134,8 +137,10 @@ func forCallers(err error) string {
 		}
 		text = strings.ReplaceAll(text, cause.Error(), public)
 	}
-	// The MCP SDK keeps some causes as text only.
+	// The MCP SDK, and who wraps its transports, keeps some causes as text only.
 	text = lookupText.ReplaceAllString(text, "lookup")
+	text = networkText.ReplaceAllString(text, "$1:")
+	text = hostnameText.ReplaceAllString(text, "x509: the certificate is for another name")
 	return addressText.ReplaceAllString(urlText.ReplaceAllString(text, "[address]"), "[address]")
 }
 
@@ -162,6 +167,7 @@ func forLog(err error) string {
 		err = e.Err
 	}
 	text := sessionText.ReplaceAllString(err.Error(), "")
+	text = parseText.ReplaceAllString(text, "parse the address")
 	if strings.Contains(text, "Location header") {
 		return "the server redirects to an address that cannot be read"
 	}
@@ -175,10 +181,13 @@ func forLog(err error) string {
 }
 
 var (
-	urlText     = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
-	sessionText = regexp.MustCompile(` ?\(session ID: [^)]*\)| "[^"]*" and "[^"]*"`)
-	lookupText  = regexp.MustCompile(`\blookup \S+( on \S+)?`)
-	addressText = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_-]+\.[a-zA-Z0-9_.-]+|localhost):[0-9]+\b`)
+	urlText      = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
+	sessionText  = regexp.MustCompile(` ?\(session ID: [^)]*\)| "[^"]*" and "[^"]*"`)
+	parseText    = regexp.MustCompile(`\bparse "(\\.|[^"\\])*"`)
+	networkText  = regexp.MustCompile(`\b(dial|read|write|accept|proxyconnect) (?:unix|unixgram|unixpacket|tcp[46]?|udp[46]?)(?: \S+)?:`)
+	hostnameText = regexp.MustCompile(`x509: certificate is (?:valid for|not valid for) .*`)
+	lookupText   = regexp.MustCompile(`\blookup \S+( on \S+)?`)
+	addressText  = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_-]+\.[a-zA-Z0-9_.-]+|localhost):[0-9]+\b`)
 )
 
 // A connectError is a connection that could not be opened: what callers are told

@@ -15,7 +15,8 @@ import (
 // transports do not cover: an OAuth handler, a token that changes, a transport
 // of one's own. It must be safe for concurrent use and heed ctx. An error makes
 // the call fail with MCPTransportError; a non-retryable ApplicationError in it
-// makes that non-retryable.
+// makes that non-retryable. Its text reaches the caller, without URLs and
+// addresses, and so does that of an error of the transport's own.
 //
 // [New] calls it once to see that it returns a transport, which is then dropped
 // without being connected. New waits for it at most 5 seconds; one that takes

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,15 @@ func validateHTTP(endpoint string, header http.Header, config *tls.Config, clien
 		if slices.Contains(transportHeaders, http.CanonicalHeaderKey(name)) {
 			mistakes = append(mistakes, fieldError{"Header", fmt.Sprintf("has %q, which the transport sets", name)})
 		}
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
+			mistakes = append(mistakes, fieldError{"Header", fmt.Sprintf("has the name %q, which no header can have", name)})
+		}
+		for _, value := range header[name] {
+			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				// The value may be a secret.
+				mistakes = append(mistakes, fieldError{"Header", fmt.Sprintf("has a value of %q with a control character, which no header can carry", name)})
+			}
+		}
 	}
 	if config != nil && client != nil {
 		mistakes = append(mistakes, fieldError{"TLS", "is set together with Client, which has its own"})
@@ -102,6 +112,9 @@ func urlMistake(endpoint string) string {
 		return fmt.Sprintf("has the scheme %q, want http or https", u.Scheme)
 	case u.Hostname() == "":
 		return "names no host"
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+		return fmt.Sprintf("has the port %.20s, want 1 to 65535", u.Port())
 	}
 	return ""
 }

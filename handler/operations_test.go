@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/assert"
@@ -486,19 +489,59 @@ func TestWhatIsNotUTF8IsNotPassedOn(t *testing.T) {
 func TestAnErrorTellsCallersNeitherWhereNorWhatTheServerIs(t *testing.T) {
 	tls := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(tls.Close)
+	// Its endpoint for messages is no URL.
+	events := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: endpoint\ndata: /messages/%zz?sessionId=hunter2\n\n")
+	}))
+	t.Cleanup(events.Close)
+	socket := filepath.Join(t.TempDir(), "internal.sock")
+	closing, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = closing.Close() })
+	go func() {
+		for {
+			conn, err := closing.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	// What wraps a cause as text only.
+	flatten := func(cause string) *http.Client {
+		return &http.Client{Transport: failing("dialling: " + cause)}
+	}
 	for name, c := range map[string]struct {
 		transport    handler.Transport
 		told, logged string
 		secret       []string
 	}{
-		"an HTTP server that is down": {handler.HTTP{Endpoint: "http://user:hunter2@127.0.0.1:1/mcp?key=hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
-		"a path that is a key":        {handler.HTTP{Endpoint: "http://127.0.0.1:1/hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
-		"an SSE server that is down":  {handler.SSE{Endpoint: "http://user:hunter2@127.0.0.1:1/mcp?key=hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
-		"a host without an address":   {handler.HTTP{Endpoint: "http://internal-db.invalid/hunter2"}, "lookup", "internal-db.invalid", []string{"internal-db", "hunter2"}},
-		"a certificate of another":    {handler.HTTP{Endpoint: tls.URL + "/hunter2"}, "certificate", "certificate", []string{"127.0.0.1", "hunter2"}},
-		"a program that is not there": {handler.Command{Path: "no-such-program"}, "executable file not found", "no-such-program", []string{"no-such-program"}},
-		"a path that is not there":    {handler.Command{Path: "/no/such/program"}, "no such file", "/no/such/program", []string{"/no/such"}},
-		"a directory that is not":     {handler.Command{Path: "sh", Dir: "/no/such/directory"}, "the working directory", "/no/such/directory", []string{"/no/such"}},
+		"an HTTP server that is down":       {handler.HTTP{Endpoint: "http://user:hunter2@127.0.0.1:1/mcp?key=hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
+		"a path that is a key":              {handler.HTTP{Endpoint: "http://127.0.0.1:1/hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
+		"an SSE server that is down":        {handler.SSE{Endpoint: "http://user:hunter2@127.0.0.1:1/mcp?key=hunter2"}, "connection refused", "127.0.0.1:1", []string{"127.0.0.1", "hunter2"}},
+		"a host without an address":         {handler.HTTP{Endpoint: "http://internal-db.invalid/hunter2"}, "lookup", "internal-db.invalid", []string{"internal-db", "hunter2"}},
+		"a certificate of another":          {handler.HTTP{Endpoint: tls.URL + "/hunter2"}, "certificate", "certificate", []string{"127.0.0.1", "hunter2"}},
+		"a program that is not there":       {handler.Command{Path: "no-such-program"}, "executable file not found", "no-such-program", []string{"no-such-program"}},
+		"a path that is not there":          {handler.Command{Path: "/no/such/program"}, "no such file", "/no/such/program", []string{"/no/such"}},
+		"a message endpoint that is no URL": {handler.SSE{Endpoint: events.URL}, "missing endpoint", "missing endpoint", []string{"/messages", "hunter2"}},
+		"a socket in the file system": {handler.Factory(func(context.Context) (mcp.Transport, error) {
+			conn, err := net.Dial("unix", socket)
+			if err != nil {
+				return nil, err
+			}
+			// Until the other side has closed it.
+			_, _ = conn.Read(make([]byte, 1))
+			return &mcp.IOTransport{Reader: conn, Writer: conn}, nil
+		}), "", "", []string{"internal.sock", filepath.Dir(socket)}},
+		"a socket, in words":      {handler.HTTP{Endpoint: "http://x", Client: flatten("dial unix /run/internal/mcp.sock: connect: no such file")}, "dialling", "mcp.sock", []string{"/run/internal", "mcp.sock"}},
+		"a certificate, in words": {handler.HTTP{Endpoint: "http://x", Client: flatten("x509: certificate is valid for example.com, not db.internal")}, "another name", "db.internal", []string{"example.com", "internal"}},
+		"an address, in words":    {handler.HTTP{Endpoint: "http://x", Client: flatten("dial tcp [fd00::1]:8443: connect: refused")}, "refused", "fd00::1", []string{"fd00"}},
+		"a host, in words":        {handler.HTTP{Endpoint: "http://x", Client: flatten("no route to db.internal:5432 today")}, "no route", "db.internal", []string{"internal", "5432"}},
+		"words that only look so": {handler.Factory(func(context.Context) (mcp.Transport, error) {
+			return nil, errors.New("tenant acme:42 is closed until 12:30, see line 3:14")
+		}), "tenant acme:42 is closed until 12:30, see line 3:14", "12:30", nil},
+		"a directory that is not": {handler.Command{Path: "sh", Dir: "/no/such/directory"}, "the working directory", "/no/such/directory", []string{"/no/such"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := publish(t, handler.Server{Name: "secret", Transport: c.transport})
@@ -513,6 +556,97 @@ func TestAnErrorTellsCallersNeitherWhereNorWhatTheServerIs(t *testing.T) {
 			assert.NotContains(t, line, "hunter2")
 		})
 	}
+}
+
+// failing is an HTTP transport that fails in the same words each time.
+type failing string
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New(string(f)) }
+
+// breakingTransport is a connection whose read fails when a call is under way.
+type breakingTransport struct {
+	mcp.Transport
+	err error
+}
+
+func (t breakingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := t.Transport.Connect(ctx)
+	return &breakingConn{Connection: conn, err: t.err, called: make(chan struct{})}, err
+}
+
+type breakingConn struct {
+	mcp.Connection
+	err    error
+	called chan struct{}
+	reads  int
+}
+
+func (c *breakingConn) Write(ctx context.Context, message jsonrpc.Message) error {
+	if req, ok := message.(*jsonrpc.Request); ok && req.Method == "tools/call" {
+		close(c.called)
+		return nil
+	}
+	return c.Connection.Write(ctx, message)
+}
+
+func (c *breakingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	if c.reads++; c.reads > 1 {
+		<-c.called
+		return nil, c.err
+	}
+	return c.Connection.Read(ctx)
+}
+
+func TestATransportsOwnErrorIsAConnectionThatEnded(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want mcpnexus.ErrorType
+	}{
+		{io.EOF, mcpnexus.ErrorTypeTransport},
+		{errors.New("websocket: close 1006 (abnormal closure): unexpected EOF"), mcpnexus.ErrorTypeTransport},
+		{errors.New("ssh: disconnect, reason 2"), mcpnexus.ErrorTypeTransport},
+		{errors.New("stream error: stream ID 3; INTERNAL_ERROR"), mcpnexus.ErrorTypeTransport},
+		{fmt.Errorf("reading: %w", &json.SyntaxError{}), mcpnexus.ErrorTypeProtocol},
+		{errors.New(`invalid message version tag ""; expected "2.0"`), mcpnexus.ErrorTypeProtocol},
+		{&jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "invalid request"}, mcpnexus.ErrorTypeProtocol},
+	} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			p := publish(t, handler.Server{Name: "breaking", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) {
+				inside, outside := mcp.NewInMemoryTransports()
+				_, err := newPatient(t.Context(), func() {}, func() {}).Connect(t.Context(), inside, nil)
+				return breakingTransport{outside, c.err}, err
+			})})
+			_, err := p.do(t.Context(), "breaking", mcpnexus.OperationCallTool, `{"name":"wait"}`)
+			e := contractError(t, err)
+			assert.Equal(t, c.want, e.Type, e.Message)
+			assert.Equal(t, c.want == mcpnexus.ErrorTypeProtocol, e.NonRetryable)
+		})
+	}
+}
+
+func TestARefusalForHeadersIsNotLostWhenTheToolsCannotBeListed(t *testing.T) {
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Mcp-Method") == "tools/list":
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		case r.Header.Get("Mcp-Name") == "strict":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"Mcp-Param-Region is missing"}}`, requestID(r))
+		default:
+			server.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	for range 2 {
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"strict","_meta":{"nexusmcp/options":{"startToCloseTimeout":"1s"}}}`)
+		e := contractError(t, err)
+		assert.EqualValues(t, -32020, e.Code, e.Message)
+		assert.True(t, e.NonRetryable)
+	}
+	assert.Equal(t, 1, server.Stats().Handshakes)
 }
 
 func TestAnAnswerThatComesAsTimeRunsOutIsAnAnswerOrATimeout(t *testing.T) {

@@ -201,8 +201,8 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 		select {
 		case <-s.learnTools(params):
 			return s.callOnce(ctx, method, params)
+		case <-halfway(ctx):
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
 		}
 	}
 	return raw, result, err

@@ -2,11 +2,11 @@ package handler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"net"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -112,18 +112,22 @@ func (c *tapConn) blame(problem string) {
 	clear(c.waiting)
 }
 
-// malformed tells an unreadable message from a connection that ended.
+// malformed tells an unreadable message from a connection that ended, which any
+// other error of a transport means.
 func malformed(err error) (string, bool) {
-	for _, ended := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, fs.ErrClosed, net.ErrClosed, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, ended) {
-			return "", false
-		}
+	text := err.Error()
+	if e, ok := errors.AsType[*jsonrpc.Error](err); ok && (e.Code == jsonrpc.CodeParseError || e.Code == jsonrpc.CodeInvalidRequest) {
+		return text, true
 	}
-	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		return "", false
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return text, true
 	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return "", false
-	}
-	return err.Error(), true
+	return text, slices.ContainsFunc(unreadable, func(mark string) bool { return strings.Contains(text, mark) })
+}
+
+// unreadable are parts of what the MCP SDK says of messages that it cannot read,
+// where it says so in words only.
+var unreadable = []string{
+	"unmarshaling jsonrpc message", "invalid message version tag", "empty batch", "JSON-RPC batching is not supported",
+	"duplicate message ID", "inbound JSON-RPC frame exceeded", "invalid trailing data", "malformed event",
 }
