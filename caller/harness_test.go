@@ -25,6 +25,10 @@ const (
 	weather  = "weather"
 )
 
+// busy is how long a workflow task with a thousand calls, or with many megabytes,
+// may take on a busy machine under the race detector.
+const busy = 10 * time.Second
+
 // answers are what the server of a test says, by operation.
 var answers = map[string]string{
 	mcpnexus.OperationListTools:             `{"cacheScope":"public","nextCursor":"","tools":[{"name":"get_weather","description":"of a city","inputSchema":{"type":"object"}}],"ttlMs":5}`,
@@ -90,9 +94,8 @@ func newMockHarness(t *testing.T) *harness {
 	suite.SetLogger(quiet{})
 	h := &harness{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), t: t}
 	h.SetWorkerOptions(worker.Options{
-		Interceptors: []interceptor.WorkerInterceptor{&recorder{harness: h}},
-		// A workflow task with a thousand calls is long on a busy machine.
-		DeadlockDetectionTimeout: 10 * time.Second,
+		Interceptors:             []interceptor.WorkerInterceptor{&recorder{harness: h}},
+		DeadlockDetectionTimeout: busy,
 	})
 	h.SetOnNexusOperationCompletedListener(func(string, string, converter.EncodedValue, error) {
 		h.mu.Lock()

@@ -166,9 +166,9 @@ func forLog(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	text := sessionText.ReplaceAllString(err.Error(), "")
-	text = parseText.ReplaceAllString(text, "parse the address")
-	if strings.Contains(text, "Location header") {
+	text := sessionText.ReplaceAllString(err.Error(), "$1")
+	text = parseText.ReplaceAllString(text, "parse the address:")
+	if strings.Contains(text, "failed to parse Location header") {
 		return "the server redirects to an address that cannot be read"
 	}
 	return urlText.ReplaceAllStringFunc(text, func(found string) string {
@@ -182,10 +182,10 @@ func forLog(err error) string {
 
 var (
 	urlText      = regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+`)
-	sessionText  = regexp.MustCompile(` ?\(session ID: [^)]*\)| "[^"]*" and "[^"]*"`)
-	parseText    = regexp.MustCompile(`\bparse "(\\.|[^"\\])*"`)
+	sessionText  = regexp.MustCompile(` ?\(session ID: [^)]*\)|(mismatching session IDs) "(?:\\.|[^"\\])*" and "(?:\\.|[^"\\])*"`)
+	parseText    = regexp.MustCompile(`\bparse "(?:\\.|[^"\\])*":`)
 	networkText  = regexp.MustCompile(`\b(dial|read|write|accept|proxyconnect) (?:unix|unixgram|unixpacket|tcp[46]?|udp[46]?)(?: \S+)?:`)
-	hostnameText = regexp.MustCompile(`x509: certificate is (?:valid for|not valid for) .*`)
+	hostnameText = regexp.MustCompile(`x509: (?:certificate is (?:not )?valid for|cannot validate certificate for) [^;]*`)
 	lookupText   = regexp.MustCompile(`\blookup \S+( on \S+)?`)
 	addressText  = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_-]+\.[a-zA-Z0-9_.-]+|localhost):[0-9]+\b`)
 )

@@ -534,10 +534,14 @@ func TestAnErrorTellsCallersNeitherWhereNorWhatTheServerIs(t *testing.T) {
 			_, _ = conn.Read(make([]byte, 1))
 			return &mcp.IOTransport{Reader: conn, Writer: conn}, nil
 		}), "", "", []string{"internal.sock", filepath.Dir(socket)}},
-		"a socket, in words":      {handler.HTTP{Endpoint: "http://x", Client: flatten("dial unix /run/internal/mcp.sock: connect: no such file")}, "dialling", "mcp.sock", []string{"/run/internal", "mcp.sock"}},
-		"a certificate, in words": {handler.HTTP{Endpoint: "http://x", Client: flatten("x509: certificate is valid for example.com, not db.internal")}, "another name", "db.internal", []string{"example.com", "internal"}},
-		"an address, in words":    {handler.HTTP{Endpoint: "http://x", Client: flatten("dial tcp [fd00::1]:8443: connect: refused")}, "refused", "fd00::1", []string{"fd00"}},
-		"a host, in words":        {handler.HTTP{Endpoint: "http://x", Client: flatten("no route to db.internal:5432 today")}, "no route", "db.internal", []string{"internal", "5432"}},
+		"a socket, in words":                     {handler.HTTP{Endpoint: "http://x", Client: flatten("dial unix /run/internal/mcp.sock: connect: no such file")}, "dialling", "mcp.sock", []string{"/run/internal", "mcp.sock"}},
+		"a certificate, in words":                {handler.HTTP{Endpoint: "http://x", Client: flatten("x509: certificate is valid for example.com, not db.internal")}, "another name", "db.internal", []string{"example.com", "internal"}},
+		"an address, in words":                   {handler.HTTP{Endpoint: "http://x", Client: flatten("dial tcp [fd00::1]:8443: connect: refused")}, "refused", "fd00::1", []string{"fd00"}},
+		"a host, in words":                       {handler.HTTP{Endpoint: "http://x", Client: flatten("no route to db.internal:5432 today")}, "no route", "db.internal", []string{"internal", "5432"}},
+		"a certificate without a name, in words": {handler.HTTP{Endpoint: "http://x", Client: flatten("x509: cannot validate certificate for 10.9.8.7 because it has none")}, "another name", "10.9.8.7", []string{"10.9.8.7"}},
+		"a factory's own words": {handler.Factory(func(context.Context) (mcp.Transport, error) {
+			return nil, errors.New(`cannot parse "blue" as a region: "acme" and "globex" have no Location header`)
+		}), `cannot parse "blue" as a region: "acme" and "globex" have no Location header`, "blue", nil},
 		"words that only look so": {handler.Factory(func(context.Context) (mcp.Transport, error) {
 			return nil, errors.New("tenant acme:42 is closed until 12:30, see line 3:14")
 		}), "tenant acme:42 is closed until 12:30, see line 3:14", "12:30", nil},
@@ -647,6 +651,11 @@ func TestARefusalForHeadersIsNotLostWhenTheToolsCannotBeListed(t *testing.T) {
 		assert.True(t, e.NonRetryable)
 	}
 	assert.Equal(t, 1, server.Stats().Handshakes)
+
+	// The list is still under way.
+	stopped := time.Now()
+	require.NoError(t, p.handler.Close(t.Context()))
+	assert.Less(t, time.Since(stopped), 2*time.Second, "nobody waits for it any more")
 }
 
 func TestAnAnswerThatComesAsTimeRunsOutIsAnAnswerOrATimeout(t *testing.T) {

@@ -43,6 +43,8 @@ type session struct {
 	// learned is closed once the tools were listed for the headers' sake, or
 	// could not be. Nil before anyone tried.
 	learned chan struct{}
+	// stopLearning ends that.
+	stopLearning context.CancelFunc
 }
 
 // connect performs the handshake over a transport. On failure the exchange says
@@ -113,6 +115,11 @@ func (s *session) modern() bool { return s.protocolVersion() >= sessionless }
 // waits for what the server asked and has not been answered, which a server that
 // reads no more makes a wait for ever.
 func (s *session) close() {
+	s.mu.Lock()
+	if s.stopLearning != nil {
+		s.stopLearning() // the SDK would wait for it
+	}
+	s.mu.Unlock()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

@@ -30,7 +30,8 @@ func (s *session) learnTools(like object) <-chan struct{} {
 		return s.learned
 	}
 	learned := make(chan struct{})
-	s.learned = learned
+	ctx, cancel := context.WithTimeout(s.life, learnTimeout)
+	s.learned, s.stopLearning = learned, cancel
 	// Of the call's _meta only what says who calls concerns the list.
 	params := object{}
 	if meta, err := like.object("_meta"); err == nil {
@@ -46,7 +47,6 @@ func (s *session) learnTools(like object) <-chan struct{} {
 		defer close(learned)
 		// The SDK tells the publisher's logger of definitions that it cannot use.
 		defer func() { _ = recover() }()
-		ctx, cancel := context.WithTimeout(s.life, learnTimeout)
 		defer cancel()
 		_, _ = s.list(ctx, listTools, params, s.limit) // see above
 	}()

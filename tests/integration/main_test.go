@@ -89,6 +89,10 @@ func newLogger() log.Logger {
 	return log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 }
 
+// busy is how long a workflow task with many megabytes may take on a busy machine
+// under the race detector.
+const busy = 10 * time.Second
+
 var unique atomic.Int64
 
 // path is one test's way from a workflow to its published servers.
@@ -127,7 +131,7 @@ func publishOn(t *testing.T, options worker.Options, register func(worker.NexusS
 	_, err := endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: queue}, endpoints.Options{})
 	require.NoError(t, err)
 
-	app := worker.New(appClient, p.appQueue, worker.Options{})
+	app := worker.New(appClient, p.appQueue, worker.Options{DeadlockDetectionTimeout: busy})
 	app.RegisterWorkflowWithOptions(runBody, workflow.RegisterOptions{Name: "test"})
 	require.NoError(t, app.Start())
 	t.Cleanup(app.Stop)

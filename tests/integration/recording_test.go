@@ -45,7 +45,7 @@ func TestEveryRecordedWorkflowSucceedsOnAServerAndReplays(t *testing.T) {
 	recorder, err := client.DialContext(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(recorder.Close)
-	app := worker.New(recorder, queue, worker.Options{})
+	app := worker.New(recorder, queue, worker.Options{DeadlockDetectionTimeout: busy})
 	for _, w := range recorded.Workflows() {
 		app.RegisterWorkflowWithOptions(w.Run, workflow.RegisterOptions{Name: w.Name})
 	}
