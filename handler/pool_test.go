@@ -496,18 +496,23 @@ func TestStoppingWaitsForCallsAndTakesNoNewOnes(t *testing.T) {
 }
 
 func TestStoppingEndsWhatDoesNotFinishInTime(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
 		dir := t.TempDir()
-		p := publishWith(t, handler.Options{DrainTimeout: 300 * time.Millisecond, Servers: []handler.Server{
-			{Name: "rude", Transport: withPidFiles(t, rudeStdio(t, rude.Options{Legacy: legacy}), dir)}}})
+		p := publishWith(t, handler.Options{DrainTimeout: 300 * time.Millisecond, Servers: []handler.Server{{
+			Name: "patient", ProtocolVersion: version,
+			Transport: withPidFiles(t, handler.Command{Path: self, Env: map[string]string{patientMain: "1"}}, dir),
+		}}})
 		running := make(chan error, 5)
 		for range 5 {
 			go func() {
-				_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"silent"}`)
+				_, err := p.do(context.Background(), "patient", mcpnexus.OperationCallTool, `{"name":"wait"}`)
 				running <- err
 			}()
 		}
-		require.Eventually(t, func() bool { return len(alive(t, dir)) > 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return p.log.count("the tool began") == 5 }, 20*time.Second, time.Millisecond)
+		require.NotEmpty(t, alive(t, dir))
 		require.NoError(t, p.handler.Close(t.Context()))
 		for range 5 {
 			e := contractError(t, <-running)

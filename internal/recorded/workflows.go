@@ -225,7 +225,7 @@ func fanOut(ctx workflow.Context) error {
 func largeRequests(ctx workflow.Context) error {
 	client := newClient(caller.Options{})
 	var futures []*caller.Future[*mcp.GetPromptResult]
-	for _, kib := range []int{1000, 1000, 1900, 10, 1500, 1500, 100} {
+	for _, kib := range []int{1500, 1500, 100, 1500, 10} {
 		params := &mcp.GetPromptParams{Name: "greeting", Arguments: map[string]string{"name": strings.Repeat("A", kib<<10)}}
 		futures = append(futures, client.GetPromptAsync(ctx, params))
 	}

@@ -93,14 +93,10 @@ func TestAFanOutOfFiveHundredOverTwoClientsKeepsToTheServersLimit(t *testing.T) 
 func TestAFanOutOfLargeRequestsIsSpreadOverWorkflowTasks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ calls, bytes int }{
-		"a hundred of 145 KiB":        {100, 145 << 10},
-		"five of nearly the limit":    {5, caller.MaxRequestBytes - 1000},
-		"forty of half a MiB":         {40, 512 << 10},
-		"sixty that just fill a task": {60, 3 << 20 / 30},
-		"two, the second one smaller": {2, 1600 << 10},
+		"forty of 145 KiB":          {40, 145 << 10},
+		"three of nearly the limit": {3, caller.MaxRequestBytes - 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			server, transport := rudeHTTP(t, rude.Options{})
 			p := publish(t, handler.Server{Name: "rude", Transport: transport})
 			run := p.run(t, func(ctx workflow.Context) error {
@@ -129,7 +125,7 @@ func TestAFanOutOfLargeResultsArrives(t *testing.T) {
 	t.Parallel()
 	_, transport := rudeHTTP(t, rude.Options{})
 	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	const calls, size = 12, 1900 << 10
+	const calls, size = 3, 1900 << 10
 	p.run(t, func(ctx workflow.Context) error {
 		client := p.client("rude", caller.Options{})
 		var futures []*caller.Future[*mcp.CallToolResult]

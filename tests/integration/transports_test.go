@@ -250,6 +250,10 @@ func TestAFactorysArgumentIsTheCallersAndEachCallWithOneConnectsAnew(t *testing.
 		arguments = append(arguments, string(argument))
 		return inMemoryAlmanac("edition of " + string(argument))
 	})})
+	mu.Lock()
+	assert.Equal(t, []string{""}, arguments, "the handler tries the factory")
+	arguments = nil
+	mu.Unlock()
 	p.run(t, func(ctx workflow.Context) error {
 		c := &complaints{}
 		client := p.client("almanac", caller.Options{})
