@@ -87,9 +87,7 @@ func shells(t *testing.T) []string {
 			found = append(found, path)
 		}
 	}
-	if len(found) == 0 {
-		t.Skip("no POSIX shell on this machine")
-	}
+	require.NotEmpty(t, found, "the rendered commands need a POSIX shell")
 	return found
 }
 
@@ -176,7 +174,7 @@ func argv(spec endpoints.Spec, options endpoints.RenderOptions) [][]string {
 
 func TestAnyTextReachesTheProgramUnchangedThroughEveryShell(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("the rendered commands are for POSIX shells")
+		t.Skip("the rendered commands are for POSIX shells, and Windows has none")
 	}
 	var specs []endpoints.Spec
 	add := func(text string) {
@@ -374,6 +372,8 @@ func decodeHCL(t *testing.T, quoted string) string {
 func TestTerraformItselfReadsAndFormatsItTheSame(t *testing.T) {
 	terraform, err := exec.LookPath("terraform")
 	if err != nil {
+		// It is in no registry that the tests install from. The decoder above, written
+		// from its language's specification, reads the same texts everywhere.
 		t.Skip("no terraform on this machine")
 	}
 	directory := t.TempDir()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -148,6 +149,22 @@ func rudeHTTP(t *testing.T, options rude.Options) (*rude.Server, handler.HTTP) {
 	t.Helper()
 	server := rude.New(options)
 	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	return server, handler.HTTP{Endpoint: listener.URL}
+}
+
+// rudeBut is a rude server over HTTP in whose place another answers what is about
+// a tool or has a method.
+func rudeBut(t *testing.T, toolOrMethod string, answer http.HandlerFunc) (*rude.Server, handler.HTTP) {
+	t.Helper()
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if toolOrMethod == r.Header.Get("Mcp-Name") || toolOrMethod == r.Header.Get("Mcp-Method") {
+			answer(w, r)
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
 	t.Cleanup(listener.Close)
 	return server, handler.HTTP{Endpoint: listener.URL}
 }

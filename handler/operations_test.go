@@ -278,16 +278,9 @@ func TestOneBadAnswerFailsOneCall(t *testing.T) {
 		}, mcpnexus.ErrorTypeTransport, 302, 0, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := rude.New(rude.Options{})
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Mcp-Name") == "bad" {
-					c.answer(w, requestID(r))
-					return
-				}
-				server.ServeHTTP(w, r)
-			}))
-			t.Cleanup(listener.Close)
-			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL + "/mcp?key=hunter2"}})
+			server, transport := rudeBut(t, "bad", func(w http.ResponseWriter, r *http.Request) { c.answer(w, requestID(r)) })
+			transport.Endpoint += "/mcp?key=hunter2"
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
 			neighbour := make(chan error, 1)
 			go func() {
 				_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":200}}`)
@@ -327,21 +320,15 @@ func TestAnEventStreamIsReadInEveryFormThatTheStandardAllows(t *testing.T) {
 		"a line that the end cuts off after its end":   {"data: " + answer, false},
 	} {
 		t.Run(form, func(t *testing.T) {
-			server := rude.New(rude.Options{})
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Mcp-Name") != "stream" {
-					server.ServeHTTP(w, r)
-					return
-				}
+			_, transport := rudeBut(t, "stream", func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = io.WriteString(w, strings.ReplaceAll(c.stream, "$ID", requestID(r)))
 				_ = http.NewResponseController(w).Flush()
 				if c.open {
 					<-r.Context().Done()
 				}
-			}))
-			t.Cleanup(listener.Close)
-			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
 			out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"stream"}`)
 			require.NoError(t, err)
 			assert.Contains(t, string(out), `"ok"`)
@@ -461,17 +448,11 @@ func TestWhatIsNotUTF8IsNotPassedOn(t *testing.T) {
 		"an error": `"error":{"code":-32603,"message":"a` + "\xff" + `b","data":"c` + "\xff" + `d"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := rude.New(rude.Options{})
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Mcp-Name") != "bad" {
-					server.ServeHTTP(w, r)
-					return
-				}
+			_, transport := rudeBut(t, "bad", func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, requestID(r), answer)
-			}))
-			t.Cleanup(listener.Close)
-			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
 			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"bad"}`)
 			e := contractError(t, err)
 			assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
@@ -977,17 +958,11 @@ func TestAToolListThatCannotBeHadDoesNotKeepToolsFromRunning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var lists atomic.Int32
-			server := rude.New(rude.Options{})
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Mcp-Method") == "tools/list" {
-					lists.Add(1)
-					list(w, r)
-					return
-				}
-				server.ServeHTTP(w, r)
-			}))
-			t.Cleanup(listener.Close)
-			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			server, transport := rudeBut(t, "tools/list", func(w http.ResponseWriter, r *http.Request) {
+				lists.Add(1)
+				list(w, r)
+			})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
 			for range 2 {
 				var wg sync.WaitGroup
 				for range 30 {

@@ -123,7 +123,6 @@ func TestCallsToAServerWithSessionsReuseTCPConnections(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNoMessageAtAllFailsOneCall(t *testing.T) {
-	server := rude.New(rude.Options{})
 	for name, answer := range map[string]http.HandlerFunc{
 		"a login page": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -133,22 +132,14 @@ func TestAnAnswerThatIsNoMessageAtAllFailsOneCall(t *testing.T) {
 		"nothing":                         func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/json") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Mcp-Name") == "page" {
-					answer(w, r)
-					return
-				}
-				server.ServeHTTP(w, r)
-			}))
-			t.Cleanup(listener.Close)
-			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			server, transport := rudeBut(t, "page", answer)
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
 			neighbour := make(chan error, 1)
-			before := server.Stats().Calls["slow"]
 			go func() {
 				_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":300}}`)
 				neighbour <- err
 			}()
-			require.Eventually(t, func() bool { return server.Stats().Calls["slow"] > before }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 10*time.Second, time.Millisecond)
 			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"page"}`)
 			e := contractError(t, err)
 			assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, e.Message)
@@ -280,12 +271,12 @@ func TestStderrGoesToTheLogAndDoesNotBlockTheServer(t *testing.T) {
 
 func TestALongLineOnStderrIsCut(t *testing.T) {
 	c := rudeStdio(t, rude.Options{})
-	c.Args = []string{"-c", `head -c 1000000 /dev/zero | tr '\0' x >&2; echo >&2; echo after >&2; exec "$0"`, c.Path}
+	c.Args = []string{"-c", `head -c 1000000 /dev/zero | tr '\0' z >&2; echo >&2; echo after >&2; exec "$0"`, c.Path}
 	c.Path = "sh"
 	p := publish(t, handler.Server{Name: "rude", Transport: c})
 	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
 	require.NoError(t, err)
-	line := p.log.wait(t, func(line string) bool { return strings.Contains(line, "xxxx") })
+	line := p.log.wait(t, func(line string) bool { return strings.Contains(line, "zzzz") })
 	assert.Less(t, len(line), 5000)
 	p.log.wait(t, func(line string) bool { return strings.Contains(line, "after") })
 }

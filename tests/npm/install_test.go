@@ -95,7 +95,7 @@ func requireInstalled(t *testing.T, f folder, names ...string) {
 	}
 }
 
-func TestTheSecondInstallHasNothingToDo(t *testing.T) {
+func TestTheSecondInstallDoesNothing(t *testing.T) {
 	f := localPackages(t, "one", "two")
 
 	did, err := f.install()

@@ -184,7 +184,7 @@ func TestAMissingProgramIsNamedInOneLine(t *testing.T) {
 	for _, missing := range []string{"node", "npm"} {
 		t.Run(missing, func(t *testing.T) {
 			if runtime.GOOS == "windows" {
-				t.Skip("the test puts shell scripts on the PATH")
+				t.Skip("the test puts shell scripts on the PATH, which Windows does not run")
 			}
 			dir := t.TempDir()
 			for _, program := range []string{"node", "npm"} {
@@ -204,7 +204,7 @@ func TestAMissingProgramIsNamedInOneLine(t *testing.T) {
 
 func TestAnOldNodeIsNamedInOneLine(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("the test puts shell scripts on the PATH")
+		t.Skip("the test puts shell scripts on the PATH, which Windows does not run")
 	}
 	for version, ok := range map[string]bool{
 		"v18.20.8": false, "v20.0.0": true, "v21.7.3": false, "v22.12.0": true, "v100.0.0": true, "nonsense": false,
