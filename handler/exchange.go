@@ -29,9 +29,10 @@ type exchange struct {
 	// params replaces what the SDK would send, nil during a handshake.
 	params json.RawMessage
 
-	// withdrawn is closed when the server was sent word that the request is
-	// cancelled.
+	// withdrawn is closed, by withdraw, when the server was sent word that the
+	// request is cancelled.
 	withdrawn chan struct{}
+	withdraw  func()
 
 	mu         sync.Mutex
 	id         string // of the request, in JSON
@@ -86,7 +87,8 @@ func newAnswer(resp *jsonrpc.Response) *answer {
 func idJSON(id jsonrpc.ID) string { return string(encode(id.Raw())) }
 
 func newExchange(params json.RawMessage) *exchange {
-	return &exchange{params: params, withdrawn: make(chan struct{})}
+	withdrawn := make(chan struct{})
+	return &exchange{params: params, withdrawn: withdrawn, withdraw: sync.OnceFunc(func() { close(withdrawn) })}
 }
 
 type exchangeKey struct{}
@@ -196,17 +198,6 @@ func (ex *exchange) awaitWithdrawal() {
 	select {
 	case <-ex.withdrawn:
 	case <-timer.C:
-	}
-}
-
-// withdraw notes that word of the cancellation went out.
-func (ex *exchange) withdraw() {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	select {
-	case <-ex.withdrawn:
-	default:
-		close(ex.withdrawn)
 	}
 }
 
