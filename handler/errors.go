@@ -185,7 +185,7 @@ var (
 	sessionText  = regexp.MustCompile(` ?\(session ID: [^)]*\)|(mismatching session IDs) "(?:\\.|[^"\\])*" and "(?:\\.|[^"\\])*"`)
 	parseText    = regexp.MustCompile(`\bparse "(?:\\.|[^"\\])*":`)
 	networkText  = regexp.MustCompile(`\b(dial|read|write|accept|proxyconnect) (?:unix|unixgram|unixpacket|tcp[46]?|udp[46]?)(?: \S+)?:`)
-	hostnameText = regexp.MustCompile(`x509: (?:certificate is (?:not )?valid for|cannot validate certificate for) [^;]*`)
+	hostnameText = regexp.MustCompile(`x509: (?:certificate is (?:not )?valid for|cannot validate certificate for) [^;\n]*`)
 	lookupText   = regexp.MustCompile(`\blookup \S+( on \S+)?`)
 	addressText  = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_-]+\.[a-zA-Z0-9_.-]+|localhost):[0-9]+\b`)
 )

@@ -191,12 +191,13 @@ func (ex *exchange) failed() bool {
 
 // awaitWithdrawal waits until the server was sent word of the request's
 // cancellation. The SDK sends it on a goroutine of its own after the call has
-// returned, and not at all once the connection is closed.
-func (ex *exchange) awaitWithdrawal() {
+// returned, and not at all once the connection is closed, with which life ends.
+func (ex *exchange) awaitWithdrawal(life context.Context) {
 	timer := time.NewTimer(terminateAfter)
 	defer timer.Stop()
 	select {
 	case <-ex.withdrawn:
+	case <-life.Done():
 	case <-timer.C:
 	}
 }

@@ -520,6 +520,9 @@ func TestAnErrorTellsCallersNeitherWhereNorWhatTheServerIs(t *testing.T) {
 		"an address, in words":                   {handler.HTTP{Endpoint: "http://x", Client: flatten("dial tcp [fd00::1]:8443: connect: refused")}, "refused", "fd00::1", []string{"fd00"}},
 		"a host, in words":                       {handler.HTTP{Endpoint: "http://x", Client: flatten("no route to db.internal:5432 today")}, "no route", "db.internal", []string{"internal", "5432"}},
 		"a certificate without a name, in words": {handler.HTTP{Endpoint: "http://x", Client: flatten("x509: cannot validate certificate for 10.9.8.7 because it has none")}, "another name", "10.9.8.7", []string{"10.9.8.7"}},
+		"two errors in words": {handler.Factory(func(context.Context) (mcp.Transport, error) {
+			return nil, errors.Join(errors.New("x509: certificate is valid for a.internal, not b"), errors.New("tell the platform team"))
+		}), "tell the platform team", "a.internal", []string{"a.internal"}},
 		"a factory's own words": {handler.Factory(func(context.Context) (mcp.Transport, error) {
 			return nil, errors.New(`cannot parse "blue" as a region: "acme" and "globex" have no Location header`)
 		}), `cannot parse "blue" as a region: "acme" and "globex" have no Location header`, "blue", nil},

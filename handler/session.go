@@ -229,7 +229,7 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (j
 	raw, result, failure := outcome(ctx, ex, method, result, err)
 	if failure != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		// The connection may be closed next.
-		ex.awaitWithdrawal()
+		ex.awaitWithdrawal(s.life)
 	}
 	return raw, result, failure
 }
