@@ -1,4 +1,6 @@
-// Package godoc checks that everything that other modules can use is documented.
+// Package godoc checks that everything that another package can use is documented.
+// It is in the root module, whose files Go looks at before it takes a test's older
+// result for good.
 package godoc
 
 import (
