@@ -68,12 +68,14 @@ func undocumented(file *ast.File) (names []*ast.Ident) {
 					if fields, ok := spec.Type.(*ast.StructType); ok && spec.Name.IsExported() {
 						said := (*ast.CommentGroup)(nil)
 						for _, field := range fields.Fields.List {
-							// A comment may be about the fields below it too.
-							if field.Doc != nil || field.Comment != nil {
+							if field.Doc != nil {
 								said = field.Doc
 							}
 							for _, name := range field.Names {
-								check(name, field.Doc, field.Comment, said)
+								// A comment may be about fields below it too, by name.
+								if !strings.Contains(said.Text(), name.Name) {
+									check(name, field.Doc, field.Comment)
+								}
 							}
 						}
 					}
