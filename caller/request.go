@@ -92,8 +92,8 @@ func (c *Client) encode(params mcp.Params) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("params cannot be encoded as JSON: %w", err)
 	}
-	if len(input) > MaxRequestBytes {
-		return nil, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), MaxRequestBytes)
+	if len(input) > mcpnexus.MaxRequestBytes {
+		return nil, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), mcpnexus.MaxRequestBytes)
 	}
 	// Go writes values of any depth, but reads none deeper than 10,000.
 	if len(input) > 20_000 && !json.Valid(input) {
@@ -101,12 +101,6 @@ func (c *Client) encode(params mcp.Params) (json.RawMessage, error) {
 	}
 	return input, nil
 }
-
-// MaxRequestBytes is the most bytes of JSON that a request may have: a little
-// less than the 2 MiB that a Temporal server takes in one payload by default. A
-// larger one would fail the workflow task, and every retry of it. Temporal's JSON
-// writes <, > and & as six bytes each.
-const MaxRequestBytes = 2<<20 - 64<<10
 
 // badRequest is the error that the handler would answer, so that workflow code
 // need not care which side noticed.

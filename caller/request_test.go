@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/caller"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
 func TestARequestThatWouldNotFitFailsAtOnceAndSchedulesNothing(t *testing.T) {
@@ -17,7 +18,7 @@ func TestARequestThatWouldNotFitFailsAtOnceAndSchedulesNothing(t *testing.T) {
 	h.run(func(ctx workflow.Context) error {
 		client := caller.NewClient(endpoint, weather, caller.Options{})
 		// The second is as long only once it is JSON.
-		for _, text := range []string{strings.Repeat("x", caller.MaxRequestBytes), strings.Repeat("<", caller.MaxRequestBytes/5)} {
+		for _, text := range []string{strings.Repeat("x", mcpnexus.MaxRequestBytes), strings.Repeat("<", mcpnexus.MaxRequestBytes/5)} {
 			_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"text": text}})
 			errs = append(errs, err)
 		}

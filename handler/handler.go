@@ -11,8 +11,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporalnexus"
+	"go.temporal.io/sdk/workflow"
 )
 
 // Version is the version of this library, which the MCP servers see as the
@@ -27,6 +29,9 @@ const DefaultMaxResultBytes = 2<<20 - 64<<10
 
 // DefaultDrainTimeout is how long stopping waits for running requests by default.
 const DefaultDrainTimeout = 10 * time.Second
+
+// DefaultInlineWindow is how long a call runs inline by default.
+const DefaultInlineWindow = 2 * time.Second
 
 // maxErrorData is the most bytes of a JSON-RPC error's data that are passed on. A
 // failure is kept in the caller's history, and once more in that of whoever
@@ -45,6 +50,13 @@ type Options struct {
 	// DrainTimeout is how long stopping waits for requests that are running
 	// before it cancels them. Zero means [DefaultDrainTimeout].
 	DrainTimeout time.Duration
+	// InlineWindow is how long a call may take inside the Nexus request that
+	// started it before it is handed off to a durable workflow, if the request's
+	// execution is auto. Zero means [DefaultInlineWindow]. What a call takes of a
+	// Nexus request is not available to others: the Temporal server keeps about a
+	// hundred open for each endpoint and calling namespace. It cannot be
+	// cancelled within that time either.
+	InlineWindow time.Duration
 	// Logger gets what MCP servers write to stderr, and what is odd about them.
 	// Nil means the worker's logger, whose lines about a connection then name the
 	// operation that opened it.
@@ -60,9 +72,15 @@ type Handler struct {
 	order    []string
 	options  Options
 
+	running *calls
+	queues  processQueues
+	watches callerWatches
+
 	mu      sync.Mutex
 	stopped bool
 	calls   sync.WaitGroup
+	// draining begins the drain timeout.
+	draining sync.Once
 	// stop cancels the requests that are running.
 	life context.Context
 	stop context.CancelCauseFunc
@@ -87,10 +105,16 @@ func New(options Options) (*Handler, error) {
 	if options.MaxResultBytes == 0 {
 		options.MaxResultBytes = DefaultMaxResultBytes
 	}
+	if options.InlineWindow < 0 {
+		mistake("Options.InlineWindow is %v, want a positive duration", options.InlineWindow)
+	}
+	if options.InlineWindow == 0 {
+		options.InlineWindow = DefaultInlineWindow
+	}
 	if options.DrainTimeout == 0 {
 		options.DrainTimeout = DefaultDrainTimeout
 	}
-	h := &Handler{services: make(map[string]*service), options: options}
+	h := &Handler{services: make(map[string]*service), options: options, running: newCalls()}
 	h.life, h.stop = context.WithCancelCause(context.Background())
 	found := make([][]fieldError, len(options.Servers))
 	var wg sync.WaitGroup
@@ -127,31 +151,36 @@ func New(options Options) (*Handler, error) {
 // what is left of it; what is far larger is not worth the memory.
 func messageLimit(maxResultBytes int) int64 { return max(16<<20, 2*int64(maxResultBytes)) }
 
-// Services returns a Nexus service for each server, in the order of the
-// options, ready to be registered with a worker or a test environment.
-func (h *Handler) Services() []*nexus.Service {
-	services := make([]*nexus.Service, 0, len(h.order))
-	for _, name := range h.order {
-		services = append(services, h.services[name].nexusService())
-	}
-	return services
-}
-
-// Register registers every server's Nexus service with a worker, or with a
-// TestWorkflowEnvironment.
+// Register registers every server's Nexus service with a worker or with a
+// TestWorkflowEnvironment, and the workflow and activities that make its
+// operations durable. A worker must have them all; one with two handlers is fine
+// if no server's name is in both.
 func (h *Handler) Register(registry interface {
 	RegisterNexusService(*nexus.Service)
+	RegisterWorkflowWithOptions(any, workflow.RegisterOptions)
+	RegisterActivityWithOptions(any, activity.RegisterOptions)
 }) {
-	for _, service := range h.Services() {
-		registry.RegisterNexusService(service)
+	registry.RegisterWorkflowWithOptions(requestWorkflow, workflow.RegisterOptions{
+		Name: WorkflowType,
+		// Another handler on the worker registers the same function.
+		DisableAlreadyRegisteredCheck: true,
+		VersioningBehavior:            workflow.VersioningBehaviorAutoUpgrade,
+	})
+	for _, name := range h.order {
+		service := h.services[name]
+		registry.RegisterNexusService(service.nexusService())
+		registry.RegisterActivityWithOptions(service.attemptActivity, activity.RegisterOptions{Name: attemptType(name)})
+		// For a test environment, which runs the activities of every task queue.
+		registry.RegisterActivityWithOptions(service.runningActivity, activity.RegisterOptions{Name: runningType(name)})
 	}
 }
 
 // Close stops the handler: it answers new requests with a retryable handler
 // error, so that Temporal asks another worker, gives the running ones
-// [Options.DrainTimeout], then cancels them, and ends every connection and
-// process. It returns when all is gone, or with an error that says what is left
-// when ctx is done or something does not end. A closed handler stays closed.
+// [Options.DrainTimeout], then cancels them, gives the durable ones back, so that
+// another worker makes the attempt, and ends every connection and process. It
+// returns when all is gone, or with an error that says what is left when ctx is
+// done or something does not end. A closed handler stays closed.
 func (h *Handler) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.stopped = true
@@ -162,14 +191,15 @@ func (h *Handler) Close(ctx context.Context) error {
 		h.calls.Wait()
 		close(drained)
 	}()
-	grace := time.NewTimer(h.options.DrainTimeout)
-	defer grace.Stop()
 	select {
 	case <-drained:
-	case <-grace.C:
+	case <-h.drain().Done():
 	case <-ctx.Done():
 	}
 	h.stop(errStopping)
+	// They report what they were waiting for.
+	h.queues.close()
+	h.running.clear()
 
 	errs := make([]error, len(h.order))
 	var wg sync.WaitGroup
@@ -178,6 +208,16 @@ func (h *Handler) Close(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// drain begins to stop: requests that run have the drain timeout from now on, or
+// from when it was called first. Life ends then.
+func (h *Handler) drain() context.Context {
+	h.draining.Do(func() {
+		timer := time.AfterFunc(h.options.DrainTimeout, func() { h.stop(errStopping) })
+		context.AfterFunc(h.life, func() { timer.Stop() })
+	})
+	return h.life
 }
 
 // begin counts a request; it returns false when the handler is stopping.
@@ -195,8 +235,11 @@ func (h *Handler) logger(ctx context.Context) log.Logger {
 	if h.options.Logger != nil {
 		return h.options.Logger
 	}
-	if temporalnexus.IsNexusOperation(ctx) {
+	switch {
+	case temporalnexus.IsNexusOperation(ctx):
 		return temporalnexus.GetLogger(ctx)
+	case activity.IsActivity(ctx):
+		return activity.GetLogger(ctx)
 	}
 	return log.NewStructuredLogger(slog.Default())
 }

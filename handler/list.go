@@ -31,6 +31,9 @@ func (s *session) list(ctx context.Context, kind listKind, params object, limit 
 	var tools []*mcp.Tool
 	var size int64
 	seen := map[string]bool{}
+	// What begins at a cursor is not the whole list.
+	_, cut := params["cursor"]
+	since := s.memory.now()
 	for {
 		raw, result, err := s.callOnce(ctx, kind.method, params)
 		if err != nil {
@@ -57,6 +60,9 @@ func (s *session) list(ctx context.Context, kind listKind, params object, limit 
 		}
 		seen[cursor] = true
 		params = params.with("cursor", encode(cursor))
+	}
+	if kind == listTools && !cut {
+		s.toolsKnown(newToolSet(tools), since)
 	}
 	if kind == listTools && s.http && s.modern() {
 		valid, err := s.validTools(ctx, tools)

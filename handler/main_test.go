@@ -13,14 +13,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
 	"github.com/nexusmcp/nexusmcp/internal/rude"
@@ -87,18 +90,25 @@ func publishWith(t *testing.T, options handler.Options) *published {
 
 func serve(t *testing.T, h *handler.Handler) *published {
 	t.Helper()
-	registry := nexus.NewServiceRegistry()
-	for _, s := range h.Services() {
-		registry.MustRegister(s)
-	}
+	registry := plainRegistry{nexus.NewServiceRegistry()}
+	h.Register(registry)
 	nexusHandler, err := registry.NewHandler()
 	require.NoError(t, err)
 	return &published{Handler: nexusHandler, handler: h}
 }
 
+// plainRegistry is a host of Nexus services without workflows and activities.
+type plainRegistry struct{ *nexus.ServiceRegistry }
+
+func (r plainRegistry) RegisterNexusService(s *nexus.Service)                   { r.MustRegister(s) }
+func (plainRegistry) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
+func (plainRegistry) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
+
+var requests atomic.Int64
+
 // do runs an operation. The result is JSON.
 func (p *published) do(ctx context.Context, service, operation, input string) (string, error) {
-	return p.doWith(ctx, service, operation, input, nexus.StartOperationOptions{RequestID: "request-1"})
+	return p.doWith(ctx, service, operation, input, nexus.StartOperationOptions{RequestID: fmt.Sprintf("request-%d", requests.Add(1))})
 }
 
 func (p *published) doWith(ctx context.Context, service, operation, input string, options nexus.StartOperationOptions) (string, error) {

@@ -87,6 +87,7 @@ func TestTheServerReceivesTheParamsAsTheCallerWroteThem(t *testing.T) {
 			"_meta": {
 				"acme/trace": "t",
 				"nexusmcp/idempotencyKey": "request-7",
+				"progressToken":           "request-7",
 				"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 				"tracestate": "a=b",
 				"io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -731,7 +732,7 @@ func TestAJSONRPCErrorArrivesWithItsCodeDataAndRetryability(t *testing.T) {
 func TestErrorDataThatWouldNotFitIsLeftOutAndSaidSo(t *testing.T) {
 	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
 		p := publish(t, handler.Server{Name: "rude", Transport: transport})
-		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"error","arguments":{"code":-32602,"message":%q,"data":%q}}`, strings.Repeat("m", 1<<20), strings.Repeat("d", 1<<20)))
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"error","arguments":{"code":-32602,"message":%q,"data":%q}}`, strings.Repeat("m", 900<<10), strings.Repeat("d", 900<<10)))
 		e := contractError(t, err)
 		assert.Equal(t, int64(-32602), e.Code)
 		assert.Nil(t, e.Data)

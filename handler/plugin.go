@@ -33,9 +33,18 @@ func NewPlugin(options Options) (*Plugin, error) {
 func (p *Plugin) Name() string { return "github.com/nexusmcp/nexusmcp/handler" }
 
 // ConfigureWorker implements [worker.Plugin]. It lets a stopping worker wait for
-// running requests, and send their answers, for the handler's drain timeout.
+// running requests, and send their answers, for the handler's drain timeout, and
+// makes activities send their heartbeats, with which a cancellation comes back,
+// every two seconds unless the worker's MaxHeartbeatThrottleInterval is set.
 func (p *Plugin) ConfigureWorker(_ context.Context, options worker.PluginConfigureWorkerOptions) error {
-	options.WorkerOptions.WorkerStopTimeout = max(options.WorkerOptions.WorkerStopTimeout, p.handler.options.DrainTimeout)
+	o := options.WorkerOptions
+	if o.DisableWorkflowWorker || o.LocalActivityWorkerOnly {
+		return errors.New("nexusmcp handler: the worker has DisableWorkflowWorker or LocalActivityWorkerOnly set: it must run workflows and activities, which is how requests become durable")
+	}
+	o.WorkerStopTimeout = max(o.WorkerStopTimeout, p.handler.options.DrainTimeout+reportTime)
+	if o.MaxHeartbeatThrottleInterval == 0 {
+		o.MaxHeartbeatThrottleInterval = heartbeatInterval
+	}
 	return nil
 }
 
@@ -50,6 +59,7 @@ func (p *Plugin) StartWorker(ctx context.Context, options worker.PluginStartWork
 
 // StopWorker implements [worker.Plugin].
 func (p *Plugin) StopWorker(ctx context.Context, options worker.PluginStopWorkerOptions, next func(context.Context, worker.PluginStopWorkerOptions)) {
+	p.handler.drain()
 	next(ctx, options)
 	if err := p.handler.Close(ctx); err != nil {
 		p.handler.logger(ctx).Error("Stopping the MCP servers", "error", err)

@@ -28,6 +28,8 @@ import (
 type pool struct {
 	server Server
 	env    environment
+	// declarations are what the server's tools declared on any connection.
+	declarations *declarations
 
 	// life ends with the pool, and with it every connection that is being opened.
 	life context.Context
@@ -83,7 +85,7 @@ func newPool(server Server, limit int64) *pool {
 	if server.ConnectTimeout == 0 {
 		server.ConnectTimeout = DefaultConnectTimeout
 	}
-	p := &pool{server: server, env: environment{limit: limit, http: &sharedClient{}}, conns: make(map[*conn]struct{})}
+	p := &pool{server: server, env: environment{limit: limit, http: &sharedClient{}}, declarations: newDeclarations(), conns: make(map[*conn]struct{})}
 	p.life, p.end = context.WithCancelCause(context.Background())
 	return p
 }
@@ -263,6 +265,24 @@ func (c *conn) giveBack(logger log.Logger) {
 	c.release(nil)
 }
 
+// cutWhenStuck breaks the connection when ctx has ended and what uses it goes on
+// all the same, until stop is called: a write that does not heed ctx would keep
+// the connection busy for ever.
+func (c *conn) cutWhenStuck(ctx context.Context) (stop func()) {
+	finished := make(chan struct{})
+	forget := context.AfterFunc(ctx, func() {
+		select {
+		case <-finished:
+		case <-time.After(terminateAfter):
+			c.cut()
+		}
+	})
+	return func() {
+		forget()
+		close(finished)
+	}
+}
+
 // dialWithin does not wait for code that does not heed its context: a factory
 // of the publisher's, a write to a process that does not read.
 func (p *pool) dialWithin(ctx context.Context, argument json.RawMessage, logger log.Logger) (*session, error) {
@@ -307,7 +327,7 @@ func (p *pool) dial(ctx context.Context, argument json.RawMessage, logger log.Lo
 		e.NonRetryable = ok && app.NonRetryable() || errors.Is(err, errNoTransport)
 		return nil, &connectError{told: e, detail: forLog(err)}
 	}
-	s, ex, err := connect(ctx, &p.server, transport, env.logger, env.limit)
+	s, ex, err := connect(ctx, &p.server, transport, env.logger, env.limit, p.declarations.memory(argument))
 	if errors.Is(err, errHidden) {
 		e := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 		e.NonRetryable = true

@@ -64,38 +64,17 @@ func calling(method string) func(context.Context, *session, object, int64) (json
 func (s *service) nexusService() *nexus.Service {
 	out := nexus.NewService(s.name)
 	for _, op := range operations {
-		out.MustRegister(nexus.NewSyncOperation(op.name, func(ctx context.Context, input json.RawMessage, options nexus.StartOperationOptions) (converter.RawValue, error) {
-			return s.start(ctx, op, input, options)
-		}))
+		out.MustRegister(newRegistered(s, op))
 	}
 	return out
 }
 
-// start runs one operation inline and answers in the terms of Nexus.
-func (s *service) start(ctx context.Context, op operation, input json.RawMessage, options nexus.StartOperationOptions) (converter.RawValue, error) {
-	req, err := s.parse(op, input, options)
-	if err != nil {
-		return converter.RawValue{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, err.Error())
-	}
-	if req.options.Execution == mcpnexus.ExecutionDurable {
-		return converter.RawValue{}, s.refuse(nexus.HandlerErrorTypeNotImplemented, op, req, "execution: this handler runs requests inline only, want auto or inline")
-	}
-	if !s.handler.begin() {
-		// Nothing has been sent: Temporal shall ask another worker.
-		return converter.RawValue{}, s.refuse(nexus.HandlerErrorTypeUnavailable, op, req, errStopping.Error())
-	}
-	defer s.handler.calls.Done()
-	result, err := s.inline(ctx, op, req)
-	if err != nil {
-		e := s.contractError(op, req, err)
-		return converter.RawValue{}, &nexus.OperationError{State: nexus.OperationStateFailed, Message: e.Message, Cause: e.ApplicationError()}
-	}
-	// The result's own bytes, which a typed value would make the converter encode
-	// once more.
+// rawValue hands a result on as it is: a typed value would be encoded once more.
+func rawValue(result json.RawMessage) converter.RawValue {
 	return converter.NewRawValue(&commonpb.Payload{
 		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
 		Data:     result,
-	}), nil
+	})
 }
 
 // refuse answers a request that nothing is done for.
@@ -115,11 +94,16 @@ type request struct {
 	params  object
 	subject string
 	options mcpnexus.RequestOptions
+	// id is Temporal's, the same each time that the operation is started.
+	id string
 }
 
 // parse reads an operation's input and makes of it the params for the server.
 func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOperationOptions) (*request, error) {
-	req := &request{}
+	req := &request{id: start.RequestID}
+	if len(input) > mcpnexus.MaxRequestBytes {
+		return req, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), mcpnexus.MaxRequestBytes)
+	}
 	if !utf8.Valid(input) {
 		return req, errors.New("the input is not UTF-8, as JSON must be")
 	}
@@ -170,87 +154,14 @@ func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOp
 
 // title names a request for messages: service, operation, and subject.
 func (s *service) title(op operation, req *request) string {
-	if req.subject == "" {
-		return s.name + ": " + op.name
-	}
-	return fmt.Sprintf("%s: %s %.200q", s.name, op.name, req.subject)
+	return title(s.name, op.name, req.subject)
 }
 
-// A timeoutError is the cause of a context that ran out of time.
-type timeoutError struct {
-	what    string // did not happen
-	timeout time.Duration
-	why     string // it is not longer, if that is not the caller's wish
-}
-
-func (e *timeoutError) Error() string {
-	return fmt.Sprintf("%s within %v%s", e.what, e.timeout, e.why)
-}
-
-// handlerMargin is what an inline request leaves of a Nexus handler's time, for
-// the answer's way back: a handler that overruns is called again, and with it
-// the tool.
-const handlerMargin = 500 * time.Millisecond
-
-// attemptTimeout returns the time that an inline attempt has, and why.
-func attemptTimeout(ctx context.Context, options mcpnexus.RequestOptions) *timeoutError {
-	out := &timeoutError{what: "no answer", timeout: options.StartToCloseTimeout}
-	if s := options.ScheduleToCloseTimeout; s > 0 && (out.timeout == 0 || s < out.timeout) {
-		out.timeout = s
+func title(service, operation, subject string) string {
+	if subject == "" {
+		return service + ": " + operation
 	}
-	if out.timeout == 0 {
-		out.timeout = mcpnexus.DefaultStartToCloseTimeout
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		left := time.Until(deadline)
-		left -= min(handlerMargin, left/4)
-		if left < out.timeout {
-			out.timeout = max(0, left).Round(time.Millisecond)
-			out.why = ", the time that the Nexus request had left"
-		}
-	}
-	return out
-}
-
-// inline runs one attempt and returns before the handler's deadline, whatever
-// the attempt does.
-func (s *service) inline(ctx context.Context, op operation, req *request) (json.RawMessage, error) {
-	timeout := attemptTimeout(ctx, req.options)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout.timeout, timeout)
-	stop := context.AfterFunc(s.handler.life, cancel)
-
-	type outcome struct {
-		result json.RawMessage
-		err    error
-	}
-	outcomes := make(chan outcome, 1)
-	go func() {
-		defer cancel()
-		defer stop()
-		var o outcome
-		o.result, o.err = s.attempt(ctx, op, req)
-		if _, lost := errors.AsType[*lostSession](o.err); lost {
-			// The server has not read the request. It gets it in a new session.
-			o.result, o.err = s.attempt(ctx, op, req)
-		}
-		outcomes <- o
-	}()
-
-	select {
-	case o := <-outcomes:
-		return o.result, o.err
-	case <-ctx.Done():
-	}
-	// The request is being cancelled on the wire. It may have been answered at
-	// the same moment, and an answer is worth more than a timeout.
-	settle := time.NewTimer(handlerMargin / 5)
-	defer settle.Stop()
-	select {
-	case o := <-outcomes:
-		return o.result, o.err
-	case <-settle.C:
-		return nil, context.Cause(ctx)
-	}
+	return fmt.Sprintf("%s: %s %.200q", service, operation, subject)
 }
 
 // attempt sends the request once, on a connection of the pool.
@@ -264,7 +175,7 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 	defer survivePanic()
 	c, err := s.pool.acquire(ctx, req.options.FactoryArgument, s.handler.logger(ctx))
 	if err != nil {
-		return nil, err
+		return nil, &unsent{err}
 	}
 	defer func() { c.release(err) }()
 	defer survivePanic() // before the connection is released, which it may have broken
@@ -292,6 +203,12 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 	return result, nil
 }
 
+// unsent marks the error of an attempt that did not come to send its request.
+type unsent struct{ cause error }
+
+func (e *unsent) Error() string { return e.cause.Error() }
+func (e *unsent) Unwrap() error { return e.cause }
+
 // contractError gives any error of an attempt the contract's form.
 func (s *service) contractError(op operation, req *request, err error) *mcpnexus.Error {
 	e, ok := errors.AsType[*mcpnexus.Error](err)
@@ -314,11 +231,7 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 		out.Limit = int64(s.handler.options.MaxResultBytes)
 		out.Message = fmt.Sprintf("the result has at least %d bytes, the limit is %d", out.Size, out.Limit)
 	}
-	if p := req.options.RetryPolicy; p != nil {
-		for _, t := range p.NonRetryableErrorTypes {
-			out.NonRetryable = out.NonRetryable || t == string(out.Type)
-		}
-	}
+	heed(req.options, &out)
 	out.Message = message(s.title(op, req) + ": " + out.Message)
 	return &out
 }

@@ -36,8 +36,17 @@ type session struct {
 	initialized json.RawMessage
 	// http is true on streamable HTTP, where some params travel in headers too.
 	http bool
-	// limit is the most bytes that the handler remembers of a tool list.
+	// limit is the most bytes that the handler reads of a tool list.
 	limit int64
+	// memory is where the handler remembers what the tools declare.
+	memory toolMemory
+	// tools are those that were last listed here, nil before.
+	tools atomic.Pointer[toolSet]
+	// sharesTools is true when the server lists the same tools on every connection:
+	// without sessions it cannot do otherwise.
+	sharesTools atomic.Bool
+	// progress has the requests whose progress is reported.
+	progress progressReports
 
 	mu sync.Mutex
 	// learned is closed once the tools were listed for the headers' sake, or
@@ -49,19 +58,18 @@ type session struct {
 
 // connect performs the handshake over a transport. On failure the exchange says
 // what was seen of it on the wire.
-func connect(ctx context.Context, server *Server, transport mcp.Transport, logger log.Logger, limit int64) (_ *session, ex *exchange, err error) {
-	s := &session{limit: limit}
+func connect(ctx context.Context, server *Server, transport mcp.Transport, logger log.Logger, limit int64, memory toolMemory) (_ *session, ex *exchange, err error) {
+	s := &session{limit: limit, memory: memory}
 	ex = newExchange(nil)
 	defer ex.close()
-	client := mcp.NewClient(clientInfo, &mcp.ClientOptions{
+	options := &mcp.ClientOptions{
 		Logger: slogLogger(logger),
 		// Nothing is declared on behalf of callers that cannot serve it: a caller
 		// that can says so in its own request's _meta (SEP-2575).
-		Capabilities:   &mcp.ClientCapabilities{},
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-	})
-	client.AddSendingMiddleware(s.middleware)
-	client.AddReceivingMiddleware(survive(logger))
+		Capabilities:                &mcp.ClientCapabilities{},
+		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
+		ProgressNotificationHandler: s.progress.notified,
+	}
 
 	// The connection keeps the handshake's context, and legacy SSE reads from it:
 	// it must outlive ctx and end with the session.
@@ -80,7 +88,14 @@ func connect(ctx context.Context, server *Server, transport mcp.Transport, logge
 		tapped = &tapTransport{transport: &sse, connected: s.conn.Store}
 	default:
 		tapped = &tapTransport{transport: transport, connected: s.conn.Store}
+		// With a handler the SDK subscribes to changes where that needs asking
+		// (SEP-2575), which over HTTP would take a stream of its own, and fail the
+		// connection with it. What is heard is heard by toolsChanged.
+		options.ToolListChangedHandler = func(context.Context, *mcp.ToolListChangedRequest) {}
 	}
+	client := mcp.NewClient(clientInfo, options)
+	client.AddSendingMiddleware(s.middleware)
+	client.AddReceivingMiddleware(survive(logger), s.toolsChanged)
 
 	stop := context.AfterFunc(ctx, s.cut)
 	s.client, err = client.Connect(withExchange(s.life, ex), tapped, &mcp.ClientSessionOptions{ProtocolVersion: server.ProtocolVersion})
@@ -97,6 +112,7 @@ func connect(ctx context.Context, server *Server, transport mcp.Transport, logge
 	if a := ex.received(); a != nil {
 		s.initialized = a.result
 	}
+	s.sharesTools.Store(s.modern())
 	return s, ex, nil
 }
 
@@ -216,10 +232,12 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 }
 
 func (s *session) callOnce(ctx context.Context, method string, params object) (json.RawMessage, mcp.Result, error) {
-	wire, err := s.wire(params)
+	meta, err := params.object("_meta")
 	if err != nil {
 		return nil, nil, err
 	}
+	defer s.progress.follow(ctx, meta)()
+	wire := s.wire(params, meta)
 	ex := newExchange(wire)
 	// Ends what the taps keep for a request that will not be answered any more.
 	ctx, cancel := context.WithCancel(withExchange(ctx, ex))
@@ -251,14 +269,10 @@ func (s *session) exchange(ctx context.Context, method string, params object, wi
 	return s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
 }
 
-// wire completes the params with the _meta that every request of a sessionless
-// protocol version carries (SEP-2575). The caller may have declared its own
+// wire completes the params with their _meta, to which it adds what every request
+// of a sessionless protocol version carries (SEP-2575). The caller may have declared its own
 // capabilities; the version is the connection's, whatever the caller says.
-func (s *session) wire(params object) (json.RawMessage, error) {
-	meta, err := params.object("_meta")
-	if err != nil {
-		return nil, err
-	}
+func (s *session) wire(params, meta object) json.RawMessage {
 	if s.modern() {
 		meta[mcp.MetaKeyProtocolVersion] = encode(s.protocolVersion())
 		if _, ok := meta[mcp.MetaKeyClientInfo]; !ok {
@@ -271,7 +285,7 @@ func (s *session) wire(params object) (json.RawMessage, error) {
 		// The SDK would take the request's version from it.
 		delete(meta, mcp.MetaKeyProtocolVersion)
 	}
-	return encode(params.with("_meta", encode(meta))), nil
+	return encode(params.with("_meta", encode(meta)))
 }
 
 // outcome reads a finished exchange: what the server said goes before what the

@@ -20,6 +20,14 @@ const (
 	OperationDiscover              = "discover"
 )
 
+// MaxRequestBytes is the most bytes of JSON that an operation's input may have: a
+// little less than the 2 MiB that a Temporal server takes in one payload by
+// default. The rest is for what a durable workflow adds. A larger request is
+// refused: by package caller in the workflow, where it would fail the workflow
+// task and every retry of it, and by the handler with BAD_REQUEST. Temporal's
+// JSON writes <, > and & as six bytes each.
+const MaxRequestBytes = 2<<20 - 64<<10
+
 // Typed references to the operations, for callers that use
 // workflow.NexusClient directly. The list operations return every page of the
 // server's list at once, so their results have no nextCursor.

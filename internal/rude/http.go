@@ -37,7 +37,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Name string `json:"name"`
 		}
 		_ = json.Unmarshal(m.Params, &p)
-		c.events = c.events || p.Name == "noise" || p.Name == "slow"
+		c.events = c.events || p.Name == "noise" || p.Name == "slow" || p.Name == "list-changed"
 		if session := r.Header.Get("Mcp-Session-Id"); session != "" {
 			s.count(func() { s.stats.Sessions[session]++ })
 		}

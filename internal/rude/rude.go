@@ -27,6 +27,11 @@ type Options struct {
 	RepeatCursor bool
 	// EventStream makes it answer over HTTP with a stream of events.
 	EventStream bool
+	// Annotations are those of the tools, by name. A tool without has none.
+	Annotations map[string]json.RawMessage
+	// ListChanged makes it declare that its tool list changes, and take
+	// subscriptions to that.
+	ListChanged bool
 	// Banner is printed to stdout before anything else (stdio only).
 	Banner string
 }
@@ -39,16 +44,17 @@ type Options struct {
 //	raw-message      message: the whole line or body, as given; $ID is the request's
 //	close            nothing: half an answer, then the connection closes
 //	exit             nothing: the process ends without an answer (stdio), as close (HTTP)
-//	slow             ms: a log notification, and the answer after that time
+//	slow             ms, n: a log notification, n of progress if asked for (1 by default), and the answer after that time
 //	silent           nothing: never answers
-//	noise            n: log and progress notifications before the answer
+//	noise            n: log and progress notifications before the answer; progress of another's if not asked for
 //	flood-stderr     bytes: that many to stderr before the answer (stdio)
 //	huge             bytes: a text of that many bytes
 //	huge-id-last     bytes: the same, with the message's ID at its end
 //	huge-notification bytes: a notification of that many bytes before the answer
 //	status           status, retryAfter: an HTTP status (HTTP only)
+//	list-changed     annotations: a notification that the tool list changed, if there is someone to tell, and now has these
 //	stats            nothing: a Stats as structuredContent
-var Tools = []string{"echo", "error", "raw-result", "raw-message", "close", "exit", "slow", "silent", "noise", "flood-stderr", "huge", "huge-id-last", "huge-notification", "status", "stats"}
+var Tools = []string{"echo", "error", "raw-result", "raw-message", "close", "exit", "slow", "silent", "noise", "flood-stderr", "huge", "huge-id-last", "huge-notification", "status", "list-changed", "stats"}
 
 // Stats count what the server saw.
 type Stats struct {
@@ -58,6 +64,10 @@ type Stats struct {
 	Calls map[string]int `json:"calls"`
 	// Sessions are the tool calls of each session (legacy HTTP).
 	Sessions map[string]int `json:"sessions,omitempty"`
+	// Lists are the requests for the tool list.
+	Lists int `json:"lists"`
+	// Subscriptions are the streams of changes that were opened.
+	Subscriptions int `json:"subscriptions"`
 	// Cancelled are the requests that were cancelled on the wire.
 	Cancelled int `json:"cancelled"`
 	// Meta is the _meta of the last tool call.
@@ -74,6 +84,8 @@ type Server struct {
 	stats     Stats
 	cancelled map[string]chan struct{} // by session and request ID
 	sessions  int
+	// subscription is the ID of the last request for changes.
+	subscription json.RawMessage
 }
 
 // New returns a server.
@@ -107,6 +119,8 @@ type arguments struct {
 	Bytes      int             `json:"bytes"`
 	Status     int             `json:"status"`
 	RetryAfter string          `json:"retryAfter"`
+
+	Annotations map[string]json.RawMessage `json:"annotations"`
 }
 
 // connection is what differs between the transports.
@@ -133,10 +147,10 @@ func (s *Server) handle(c connection, m message) {
 			return
 		}
 		s.count(func() { s.stats.Handshakes++ })
-		s.answer(c, m, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{},"completions":{},"experimental":{"rude":{"since":9007199254740993}}},"instructions":"Expect anything.","ttlMs":0,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"rude","version":"1"}}}`)
+		s.answer(c, m, fmt.Sprintf(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":%s,"prompts":{},"resources":{},"completions":{},"experimental":{"rude":{"since":9007199254740993}}},"instructions":"Expect anything.","ttlMs":0,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"rude","version":"1"}}}`, s.toolsCapability()))
 	case "initialize":
 		s.count(func() { s.stats.Handshakes++ })
-		s.answer(c, m, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"resources":{},"completions":{}},"serverInfo":{"name":"rude","version":"1"},"instructions":"Expect anything."}`)
+		s.answer(c, m, fmt.Sprintf(`{"protocolVersion":"2025-11-25","capabilities":{"tools":%s,"prompts":{},"resources":{},"completions":{}},"serverInfo":{"name":"rude","version":"1"},"instructions":"Expect anything."}`, s.toolsCapability()))
 	case "notifications/cancelled":
 		var p struct {
 			RequestID json.RawMessage `json:"requestId"`
@@ -145,7 +159,15 @@ func (s *Server) handle(c connection, m message) {
 		s.cancel(c.session() + "/" + string(p.RequestID))
 	case "notifications/initialized":
 	case "tools/list":
-		s.list(c, m, "tools", `{"name":%q,"inputSchema":{"type":"object"}}`)
+		s.count(func() { s.stats.Lists++ })
+		s.list(c, m, "tools", `{"name":%q,"inputSchema":{"type":"object"}%s}`)
+	case "subscriptions/listen":
+		if !s.options.ListChanged {
+			s.fail(c, m, -32601, "method not found", nil)
+			return
+		}
+		s.count(func() { s.stats.Subscriptions++; s.subscription = m.ID })
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID))
 	case "prompts/list":
 		s.list(c, m, "prompts", `{"name":%q}`)
 	case "resources/list":
@@ -176,6 +198,10 @@ func (s *Server) call(c connection, m message) {
 	_ = json.Unmarshal(m.Params, &p)
 	var a arguments
 	_ = json.Unmarshal(p.Arguments, &a)
+	var meta struct {
+		ProgressToken json.RawMessage `json:"progressToken"`
+	}
+	_ = json.Unmarshal(p.Meta, &meta)
 	cancelled := make(chan struct{})
 	key := c.session() + "/" + string(m.ID)
 	s.mu.Lock()
@@ -217,6 +243,9 @@ func (s *Server) call(c connection, m message) {
 		var answerIn <-chan time.Time
 		if p.Name == "slow" {
 			c.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"working"}}`)
+			for i := 0; meta.ProgressToken != nil && i < max(1, a.N); i++ {
+				c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"total":%d,"message":"working"}}`, meta.ProgressToken, i+1, max(1, a.N)))
+			}
 			timer := time.NewTimer(time.Duration(a.MS) * time.Millisecond)
 			defer timer.Stop()
 			answerIn = timer.C
@@ -229,9 +258,13 @@ func (s *Server) call(c connection, m message) {
 			s.count(func() { s.stats.Cancelled++ })
 		}
 	case "noise":
+		token := `"none"`
+		if meta.ProgressToken != nil {
+			token = string(meta.ProgressToken)
+		}
 		for i := range a.N {
 			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"noise %d"}}`, i))
-			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"none","progress":%d}}`, i))
+			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, token, i))
 		}
 		s.text(c, m, "sorry for the noise")
 	case "flood-stderr":
@@ -246,6 +279,18 @@ func (s *Server) call(c connection, m message) {
 		s.text(c, m, "sorry")
 	case "status":
 		c.status(a.Status, a.RetryAfter)
+	case "list-changed":
+		s.mu.Lock()
+		s.options.Annotations = a.Annotations
+		params := ""
+		if s.subscription != nil {
+			params = fmt.Sprintf(`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, s.subscription)
+		}
+		s.mu.Unlock()
+		if s.options.Legacy || params != "" {
+			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"%s}`, params))
+		}
+		s.text(c, m, "changed")
 	case "stats":
 		stats, _ := json.Marshal(s.Stats())
 		s.answer(c, m, fmt.Sprintf(`{"resultType":"complete","content":[],"structuredContent":%s}`, stats))
@@ -270,6 +315,10 @@ func (s *Server) list(c connection, m message, field, format string) {
 	}
 	items := make([]string, len(names))
 	for i, name := range names {
+		if field == "tools" {
+			items[i] = fmt.Sprintf(format, name, s.annotations(name))
+			continue
+		}
 		items[i] = fmt.Sprintf(format, name)
 	}
 	cursor := ""
@@ -281,6 +330,23 @@ func (s *Server) list(c connection, m message, field, format string) {
 	}
 	s.answer(c, m, fmt.Sprintf(`{"resultType":"complete","%s":[%s],"ttlMs":%d,"cacheScope":%q,"_meta":{"rude/page":%d,"rude/page-%d":true}%s}`,
 		field, strings.Join(items, ","), 1000*(10-page), map[bool]string{true: "public", false: "private"}[page == 0], page, page, cursor))
+}
+
+// annotations returns a tool's, as a field that follows others.
+func (s *Server) annotations(tool string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.options.Annotations[tool]; ok {
+		return fmt.Sprintf(`,"annotations":%s`, a)
+	}
+	return ""
+}
+
+func (s *Server) toolsCapability() string {
+	if s.options.ListChanged {
+		return `{"listChanged":true}`
+	}
+	return "{}"
 }
 
 func (s *Server) answer(c connection, m message, result string) {

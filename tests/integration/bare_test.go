@@ -155,7 +155,7 @@ func newHandler(t *testing.T, servers ...handler.Server) *handler.Handler {
 func TestJSONAsItIsTypedIsAnInput(t *testing.T) {
 	t.Parallel()
 	h := newHandler(t, handler.Server{Name: "weather", Transport: handler.InProcess{Server: weatherServer()}})
-	p := publishOn(t, worker.Options{}, func(registry worker.NexusServiceRegistry) { h.Register(registry) })
+	p := publishOn(t, worker.Options{}, func(w worker.Worker) { h.Register(w) })
 	for name, c := range map[string]struct {
 		operation, input string
 		metadata         map[string]string
@@ -203,7 +203,7 @@ func TestAHandlerWithoutAPluginServesCallers(t *testing.T) {
 	h := newHandler(t,
 		handler.Server{Name: "almanac", Transport: handler.InProcess{Server: newAlmanac("without a plugin")}},
 		handler.Server{Name: "weather", Transport: handler.InProcess{Server: weatherServer()}})
-	p := publishOn(t, worker.Options{}, func(registry worker.NexusServiceRegistry) { h.Register(registry) })
+	p := publishOn(t, worker.Options{}, func(w worker.Worker) { h.Register(w) })
 	p.run(t, func(ctx workflow.Context) error {
 		c := &complaints{}
 		limit := caller.NewLimit(caller.DefaultLimit)
@@ -221,9 +221,7 @@ func TestEveryOperationAnswersInTheTestEnvironment(t *testing.T) {
 	suite := testsuite.WorkflowTestSuite{}
 	suite.SetLogger(newLogger())
 	env := suite.NewTestWorkflowEnvironment()
-	for _, service := range h.Services() {
-		env.RegisterNexusService(service)
-	}
+	h.Register(env)
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
 		c := &complaints{}
 		client := caller.NewClient("any endpoint", "almanac", caller.Options{DisableToolCache: true})

@@ -447,7 +447,7 @@ func TestErrorsThatOtherHandlersMakeReachWorkflowCode(t *testing.T) {
 		}
 		return json.RawMessage(`{"content":[],"structuredContent":` + string(params.Arguments) + `}`), nil
 	}))
-	p := publishOn(t, worker.Options{}, func(registry worker.NexusServiceRegistry) { registry.RegisterNexusService(service) })
+	p := publishOn(t, worker.Options{}, func(w worker.Worker) { w.RegisterNexusService(service) })
 	for tool, e := range errs {
 		t.Run(string(e.Type), func(t *testing.T) {
 			t.Parallel()

@@ -94,7 +94,7 @@ func TestAFanOutOfLargeRequestsIsSpreadOverWorkflowTasks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ calls, bytes int }{
 		"forty of 145 KiB":          {40, 145 << 10},
-		"three of nearly the limit": {3, caller.MaxRequestBytes - 1000},
+		"three of nearly the limit": {3, mcpnexus.MaxRequestBytes - 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, transport := rudeHTTP(t, rude.Options{})

@@ -113,11 +113,11 @@ func publishWith(t *testing.T, options handler.Options) *path {
 	t.Helper()
 	plugin, err := handler.NewPlugin(options)
 	require.NoError(t, err)
-	return publishOn(t, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.NexusServiceRegistry) {})
+	return publishOn(t, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 }
 
 // publishOn publishes what register registers on the worker.
-func publishOn(t *testing.T, options worker.Options, register func(worker.NexusServiceRegistry)) *path {
+func publishOn(t *testing.T, options worker.Options, register func(worker.Worker)) *path {
 	t.Helper()
 	n := unique.Add(1)
 	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}

@@ -1,0 +1,176 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// The reasons for which a call ends that is not over.
+var (
+	errCancelled  = errors.New("the request was cancelled")
+	errUnclaimed  = errors.New("nobody asked for the outcome")
+	errCallerGone = errors.New("the workflow that made the request has ended")
+)
+
+// A heartbeat is what an activity tells the server while it runs. Operators see
+// it.
+type heartbeat struct {
+	// Sent is set before a request is sent that must not be sent again.
+	Sent bool `json:"sent,omitempty"`
+	// Progress is what the MCP server reported last.
+	Progress *mcp.ProgressNotificationParams `json:"progress,omitempty"`
+}
+
+// beat sends heartbeats until the function that it returns is called, with the
+// latest progress.
+func beat(ctx context.Context, sent bool, progress *atomic.Pointer[mcp.ProgressNotificationParams]) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	// The SDK sends no more often than the worker's MaxHeartbeatThrottleInterval.
+	ticker := time.NewTicker(heartbeatInterval / 2)
+	go func() {
+		defer close(ended)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			activity.RecordHeartbeat(ctx, heartbeat{Sent: sent, Progress: progress.Load()})
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// attemptActivity makes one attempt.
+func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
+	info := activity.GetInfo(ctx)
+	before := in.Attempts + info.Attempt - 1 // attempts that were made
+	if !s.handler.begin() {
+		return converter.RawValue{}, givenBack(before)
+	}
+	defer s.handler.calls.Done()
+	i := slices.IndexFunc(operations, func(op operation) bool { return op.name == in.Operation })
+	if i < 0 {
+		// A worker of another version started it, and there may be others like it.
+		return converter.RawValue{}, fmt.Errorf("the worker does not know the operation %q", in.Operation)
+	}
+	op := operations[i]
+	req := &request{subject: in.Subject, options: in.Options, id: in.RequestID}
+	if err := json.Unmarshal(params.Payload().GetData(), &req.params); err != nil {
+		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
+	}
+
+	var last heartbeat
+	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil && last.Sent {
+		return converter.RawValue{}, s.only(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + outcomeUnknown)}))
+	}
+	single := once(req.options)
+	if !single {
+		// A server that does not tell gets the benefit of the doubt.
+		asking, cancel := context.WithTimeout(ctx, heartbeatTimeout/2)
+		declared, known := s.declared(asking, op, req, s.handler.logger(ctx))
+		cancel()
+		single = declared || !known
+	}
+	var progress atomic.Pointer[mcp.ProgressNotificationParams]
+	if single {
+		// The first heartbeat of an attempt is sent before the function returns, and
+		// ends ctx if it does not arrive.
+		activity.RecordHeartbeat(ctx, heartbeat{Sent: true})
+		if ctx.Err() != nil {
+			return converter.RawValue{}, s.interrupted(ctx, before)
+		}
+	}
+	stop := beat(ctx, single, &progress)
+	defer stop()
+	running, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer s.handler.watches.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
+
+	result, err := s.try(withProgress(running, in.RequestID, func(p mcp.ProgressNotificationParams) { progress.Store(&p) }), attemptTimeout(req.options, 0), op, req)
+	if err == nil {
+		return rawValue(result), nil
+	}
+	_, notSent := errors.AsType[*unsent](err)
+	switch {
+	case errors.Is(err, errStopping) || ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
+		if single && !notSent {
+			return converter.RawValue{}, s.only(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": the worker stopped during the only attempt: the request may have been carried out")}))
+		}
+		return converter.RawValue{}, givenBack(before)
+	case errors.Is(err, errCallerGone):
+		return converter.RawValue{}, gone()
+	case ctx.Err() != nil:
+		return converter.RawValue{}, ctx.Err()
+	}
+	e := s.contractError(op, req, err)
+	if once(req.options) || single && !notSent {
+		return converter.RawValue{}, s.only(e)
+	}
+	return converter.RawValue{}, e.ApplicationError()
+}
+
+// interrupted is the end of an attempt that was told to end before it began.
+func (s *service) interrupted(ctx context.Context, before int32) error {
+	if errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown) {
+		return givenBack(before)
+	}
+	return ctx.Err()
+}
+
+// only marks an error as the end of the only attempt.
+func (s *service) only(e *mcpnexus.Error) error {
+	return temporal.NewApplicationErrorWithOptions("the only attempt has failed", errorTypeOnce, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: e.ApplicationError(),
+	})
+}
+
+// gone is the end of an attempt for which nobody waits.
+func gone() error {
+	return temporal.NewNonRetryableApplicationError(errCallerGone.Error(), errorTypeCallerGone, nil)
+}
+
+const errorTypeCallerGone = "MCPCallerGone"
+
+// runningActivity waits for a call that runs in this process.
+func (s *service) runningActivity(ctx context.Context, key string, caller *callerRun) (converter.RawValue, error) {
+	c := s.handler.running.claim(key)
+	if c == nil {
+		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: s.name + ": the process does not know the call any more"}).ApplicationError()
+	}
+	stop := beat(ctx, false, &c.progress)
+	defer stop()
+	defer s.handler.watches.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		c.cancel(errCancelled)
+		<-c.ended // an attempt heeds it, or is left behind
+	}
+	switch {
+	case c.failure == nil:
+		return rawValue(c.result), nil
+	case c.stopped, ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
+		return converter.RawValue{}, givenBack(0)
+	case ctx.Err() != nil:
+		return converter.RawValue{}, ctx.Err()
+	}
+	return converter.RawValue{}, c.failure.ApplicationError()
+}

@@ -1,0 +1,330 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nexus-rpc/sdk-go/nexus"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/temporalnexus"
+	"go.temporal.io/sdk/workflow"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// What operators see in the handler's namespace.
+const (
+	// WorkflowType is the type of the workflow that sees an operation to its end
+	// when the Nexus request does not. Its ID is nexusmcp/<service>/<operation>/
+	// and the request ID of the Nexus operation, its task queue is the worker's.
+	WorkflowType = "MCPRequest"
+	// AttemptActivityType and the server's name, with a slash between them, are the
+	// type of the activity that sends a request to an MCP server. Each attempt of
+	// the activity is one of the request. It runs on the worker's task queue.
+	AttemptActivityType = "MCPAttempt"
+	// RunningAttemptActivityType is that of the activity, at most the first of a
+	// workflow, that waits for a call that runs already. It runs on the task queue
+	// of the process that has the call: nexusmcp/<host>/<process ID>/ and a random
+	// part.
+	RunningAttemptActivityType = "MCPRunningAttempt"
+)
+
+func attemptType(service string) string { return AttemptActivityType + "/" + service }
+func runningType(service string) string { return RunningAttemptActivityType + "/" + service }
+
+const (
+	// heartbeatTimeout is how long the process that makes an attempt may be silent
+	// before it is taken for dead.
+	heartbeatTimeout = 10 * time.Second
+	// heartbeatInterval is how often it says that it lives. With the answer comes
+	// a cancellation.
+	heartbeatInterval = 2 * time.Second
+	// scheduleToStartTimeout is how long a process may take to be asked for a call
+	// that it runs.
+	scheduleToStartTimeout = heartbeatTimeout
+	// reportTime is how long the end of an attempt may take to be reported: the
+	// activity's own timeout is longer by that than the attempt's.
+	reportTime = 5 * time.Second
+)
+
+// A durableRequest is the first argument of [requestWorkflow]. The second are
+// the params for the MCP server.
+type durableRequest struct {
+	Service   string                  `json:"service"`
+	Operation string                  `json:"operation"`
+	Subject   string                  `json:"subject,omitempty"`
+	RequestID string                  `json:"requestId"`
+	Options   mcpnexus.RequestOptions `json:"options,omitzero"`
+	// Caller is the workflow whose end makes the request pointless.
+	Caller *callerRun `json:"caller,omitempty"`
+	durableState
+}
+
+// A durableState is how far a request has come. The zero value is its beginning.
+type durableState struct {
+	// Running is the attempt that is being made.
+	Running *runningCall `json:"running,omitempty"`
+	// Attempts have been made and have failed. The next is made after Delay.
+	Attempts int32         `json:"attempts,omitempty"`
+	Delay    time.Duration `json:"delayNanoseconds,omitempty"`
+	// Left is what is left of the ScheduleToCloseTimeout, if there is one.
+	Left time.Duration `json:"leftNanoseconds,omitempty"`
+}
+
+// A runningCall is a call that runs in a process.
+type runningCall struct {
+	TaskQueue string `json:"taskQueue"`
+	Key       string `json:"key"`
+	// Left is the time that the attempt has left.
+	Left time.Duration `json:"leftNanoseconds"`
+}
+
+// durable starts the request's workflow, or finds it started by an earlier start
+// of the operation: the server knows it by the request ID.
+func (st *start) durable(ctx context.Context, state durableState) (reply, error) {
+	if state.Left == 0 {
+		state.Left = st.req.options.ScheduleToCloseTimeout
+	}
+	in := durableRequest{
+		Service: st.name, Operation: st.op.name, Subject: st.req.subject, RequestID: st.options.RequestID,
+		Options: st.req.options, Caller: callerOf(st.options.Links), durableState: state,
+	}
+	options := client.StartWorkflowOptions{
+		ID:                       workflowID(st.name, st.op.name, st.options.RequestID),
+		TaskQueue:                temporalnexus.GetOperationInfo(ctx).TaskQueue,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
+		StaticSummary:            truncate(st.title(st.op, st.req), maxSummary),
+	}
+	within, cancel := context.WithTimeout(ctx, leftOf(ctx))
+	defer cancel()
+	answer, err := temporalnexus.StartUntypedWorkflow[converter.RawValue](within, *st.temporal, options, WorkflowType, in, rawValue(encode(st.req.params)))
+	if err != nil {
+		// As it is: the SDK knows its own errors, and which a retry can fix.
+		return reply{}, err
+	}
+	return reply{durable: &answer}, nil
+}
+
+// maxSummary is what a Temporal server takes for a summary, in bytes.
+const maxSummary = 400
+
+// workflowID is within what a Temporal server takes, 1000 bytes.
+func workflowID(service, operation, requestID string) string {
+	return fmt.Sprintf("nexusmcp/%s/%s/%s", truncate(service, 500), operation, truncate(requestID, 400))
+}
+
+// operationTimeout is what the caller's operation has left, zero when it has no
+// timeout. Nobody waits for a request that takes longer.
+func operationTimeout(header nexus.Header) time.Duration {
+	timeout, err := time.ParseDuration(header.Get(nexus.HeaderOperationTimeout))
+	if err != nil || timeout <= 0 {
+		return 0
+	}
+	return max(timeout, time.Second)
+}
+
+// requestWorkflow sees one request to its end. It returns the result as the MCP
+// server sent it, or fails with an error of the contract.
+func requestWorkflow(ctx workflow.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
+	r := &durableRun{durableRequest: in, began: workflow.Now(ctx)}
+	if r.Running != nil {
+		result, err := r.await(ctx)
+		if err == nil {
+			return result, nil
+		}
+		if err := r.failed(ctx, err); err != nil {
+			return converter.RawValue{}, err
+		}
+	}
+	for {
+		if r.Delay > 0 {
+			if err := workflow.NewTimerWithOptions(ctx, r.Delay, workflow.TimerOptions{Summary: "until the next attempt"}).Get(ctx, nil); err != nil {
+				return converter.RawValue{}, err
+			}
+			r.Delay = 0
+		}
+		result, err := r.attempt(ctx, params)
+		if err == nil {
+			return result, nil
+		}
+		if given, ok := givenBackBy(err); ok && ctx.Err() == nil {
+			// Another worker makes the attempt.
+			r.Attempts += given
+			continue
+		}
+		return converter.RawValue{}, r.final(ctx, err)
+	}
+}
+
+// A durableRun is a request on its way through [requestWorkflow].
+type durableRun struct {
+	durableRequest
+	began time.Time
+}
+
+// left returns what is left of the ScheduleToCloseTimeout, and whether that is
+// over. Zero when there is none.
+func (r *durableRun) left(ctx workflow.Context) (left time.Duration, over bool) {
+	if r.Left == 0 {
+		return 0, false
+	}
+	left = r.Left - workflow.Now(ctx).Sub(r.began)
+	return max(left, 1), left <= 0
+}
+
+// await waits for the attempt that runs.
+func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              r.Running.TaskQueue,
+		ScheduleToStartTimeout: scheduleToStartTimeout,
+		StartToCloseTimeout:    r.Running.Left + reportTime,
+		HeartbeatTimeout:       heartbeatTimeout,
+		WaitForCancellation:    true,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:                summarize(r.Subject),
+	})
+	var result converter.RawValue
+	err := workflow.ExecuteActivity(ctx, runningType(r.Service), r.Running.Key, r.Caller).Get(ctx, &result)
+	return result, err
+}
+
+// attempt makes all attempts that are left, until one of them succeeds.
+func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (converter.RawValue, error) {
+	left, over := r.left(ctx)
+	if over {
+		return converter.RawValue{}, r.timedOut()
+	}
+	policy := rest(policyOf(r.Options), r.Attempts)
+	if once(r.Options) {
+		// The activity sees to it itself. An attempt whose worker vanished before it
+		// began is not one, and only the next can tell.
+		policy.MaximumAttempts = 0
+	}
+	timeout := attemptTimeout(r.Options, left).timeout
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		ScheduleToCloseTimeout: left,
+		StartToCloseTimeout:    timeout + reportTime,
+		HeartbeatTimeout:       heartbeatTimeout,
+		WaitForCancellation:    true,
+		RetryPolicy:            &policy,
+		Summary:                summarize(r.Subject),
+	})
+	var result converter.RawValue
+	in := r.durableRequest
+	in.durableState = durableState{Attempts: r.Attempts}
+	err := workflow.ExecuteActivity(ctx, attemptType(r.Service), in, params).Get(ctx, &result)
+	return result, err
+}
+
+// failed is told of the end of the attempt that ran. It returns the request's end
+// when there is to be no other attempt.
+func (r *durableRun) failed(ctx workflow.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if _, ok := givenBackBy(err); ok {
+		return nil
+	}
+	r.Attempts++
+	e := r.contractError(err)
+	left, over := r.left(ctx)
+	delay, again := retryDelay(r.Options, r.Attempts, e, left)
+	if !again || over {
+		return e.ApplicationError()
+	}
+	r.Delay = delay
+	return nil
+}
+
+// final returns the request's end when all attempts have been made.
+func (r *durableRun) final(ctx workflow.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		if app.Type() == errorTypeOnce {
+			return errors.Unwrap(app)
+		}
+		if _, timeout := errors.AsType[*temporal.TimeoutError](err); !timeout {
+			return app
+		}
+	}
+	return r.contractError(err).ApplicationError()
+}
+
+// contractError gives the end of an activity the contract's form.
+func (r *durableRun) contractError(err error) *mcpnexus.Error {
+	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
+	if !ok {
+		if e, ok := mcpnexus.ErrorFrom(err); ok {
+			return e
+		}
+		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+	}
+	switch timeout.TimeoutType() {
+	case enumspb.TIMEOUT_TYPE_HEARTBEAT, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the worker that made the attempt has vanished"})
+	case enumspb.TIMEOUT_TYPE_START_TO_CLOSE:
+		t := attemptTimeout(r.Options, 0)
+		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: t.timeout, Message: t.Error()})
+	}
+	var beat heartbeat
+	// Only an attempt that is the only one says so.
+	if timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil && beat.Sent {
+		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
+	}
+	e := r.timedOut()
+	if last, ok := mcpnexus.ErrorFrom(errors.Unwrap(timeout)); ok {
+		e.Message += "; the last attempt failed with " + last.Message
+	}
+	return e
+}
+
+const outcomeUnknown = "the worker that made the only attempt has vanished: the request may have been carried out"
+
+func (r *durableRun) timedOut() *mcpnexus.Error {
+	return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: r.Options.ScheduleToCloseTimeout, Message: fmt.Sprintf("no attempt has succeeded within %v", r.Options.ScheduleToCloseTimeout)})
+}
+
+func (r *durableRun) error(e mcpnexus.Error) *mcpnexus.Error {
+	out := mcpnexus.NewError(e)
+	heed(r.Options, out)
+	out.Message = message(title(r.Service, r.Operation, r.Subject) + ": " + out.Message)
+	return out
+}
+
+// summarize makes a summary of what a request is about.
+func summarize(subject string) string {
+	return truncate(strings.ToValidUTF8(subject, ""), maxSummary)
+}
+
+// errorTypeOnce is the type of an activity's error around that of the only
+// attempt, which the server is not to retry whatever the error says.
+const errorTypeOnce = "MCPOnlyAttempt"
+
+// errorTypeGivenBack is that of an activity whose worker stops before the end of
+// an attempt. Its detail is how many attempts were made before that one.
+const errorTypeGivenBack = "MCPGivenBack"
+
+func givenBack(attemptsBefore int32) error {
+	return temporal.NewApplicationErrorWithOptions("the worker stops, another one makes the attempt", errorTypeGivenBack, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Details: []any{attemptsBefore},
+	})
+}
+
+func givenBackBy(err error) (attemptsBefore int32, ok bool) {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	if !ok || app.Type() != errorTypeGivenBack {
+		return 0, false
+	}
+	_ = app.Details(&attemptsBefore)
+	return attemptsBefore, true
+}

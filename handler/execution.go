@@ -1,0 +1,409 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporalnexus"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// An operation takes one of these ways, of which the first two end in the
+// response to the start request:
+//
+//	start ─┬─ inline: all attempts, within the time of the Nexus request
+//	       ├─ auto: attempt 1 ─┬─ result or permanent error
+//	       │                   ├─ retryable error: durable, from attempt 2 on
+//	       │                   └─ still running after a while: handed off
+//	       └─ durable, or at most once: durable, from attempt 1 on
+//
+// Durable is [requestWorkflow]. A call that is handed off goes on in this
+// process, whose own task queue the workflow asks for the outcome.
+
+// registered is an operation as Nexus sees it.
+type registered struct {
+	nexus.UnimplementedOperation[json.RawMessage, converter.RawValue]
+	service *service
+	op      operation
+	// temporal is what a Temporal worker runs. Any other host of the operation has
+	// nothing to be durable with.
+	temporal nexus.Operation[json.RawMessage, converter.RawValue]
+}
+
+func newRegistered(s *service, op operation) *registered {
+	return &registered{service: s, op: op, temporal: temporalnexus.MustNewTemporalOperation(temporalnexus.TemporalOperationOptions[json.RawMessage, converter.RawValue]{
+		Name: op.name,
+		Start: func(ctx context.Context, c temporalnexus.NexusClient, input json.RawMessage, o temporalnexus.StartTemporalOperationOptions) (durableAnswer, error) {
+			r, err := s.start(ctx, &c, op, input, nexus.StartOperationOptions{Header: o.Header, RequestID: o.RequestID, Links: o.Links})
+			if err != nil {
+				return durableAnswer{}, err
+			}
+			if r.durable != nil {
+				return *r.durable, nil
+			}
+			return temporalnexus.NewSyncResult(rawValue(r.result)), nil
+		},
+	})}
+}
+
+// Name implements [nexus.Operation].
+func (r *registered) Name() string { return r.op.name }
+
+// Start implements [nexus.Operation].
+func (r *registered) Start(ctx context.Context, input json.RawMessage, options nexus.StartOperationOptions) (nexus.HandlerStartOperationResult[converter.RawValue], error) {
+	if temporalnexus.IsNexusOperation(ctx) {
+		return r.temporal.Start(ctx, input, options)
+	}
+	answer, err := r.service.start(ctx, nil, r.op, input, options)
+	if err != nil {
+		return nil, err
+	}
+	return &nexus.HandlerStartOperationResultSync[converter.RawValue]{Value: rawValue(answer.result)}, nil
+}
+
+// Cancel implements [nexus.Operation]. The token is that of a durable workflow.
+func (r *registered) Cancel(ctx context.Context, token string, options nexus.CancelOperationOptions) error {
+	return r.temporal.Cancel(ctx, token, options)
+}
+
+type durableAnswer = temporalnexus.TemporalOperationResult[converter.RawValue]
+
+// A reply is what a start request is answered with, unless it is an error.
+type reply struct {
+	result  json.RawMessage
+	durable *durableAnswer // instead of a result
+}
+
+// A start is a Nexus start request on its way.
+type start struct {
+	*service
+	op       operation
+	req      *request
+	options  nexus.StartOperationOptions
+	temporal *temporalnexus.NexusClient // nil outside of a Temporal worker
+}
+
+// start runs an operation, or sees to it that it is run, and answers in the
+// terms of Nexus.
+func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient, op operation, input json.RawMessage, options nexus.StartOperationOptions) (reply, error) {
+	req, err := s.parse(op, input, options)
+	if err != nil {
+		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, err.Error())
+	}
+	if !s.handler.begin() {
+		// Nothing has been sent: Temporal shall ask another worker.
+		return reply{}, s.refuse(nexus.HandlerErrorTypeUnavailable, op, req, errStopping.Error())
+	}
+	defer s.handler.calls.Done()
+	st := &start{service: s, op: op, req: req, options: options, temporal: temporal}
+	key := callKey(s.name, op.name, options.RequestID, input)
+	execution := req.options.Execution
+	if temporal == nil {
+		if execution == mcpnexus.ExecutionDurable {
+			return reply{}, s.refuse(nexus.HandlerErrorTypeNotImplemented, op, req, "execution: durable needs a Temporal worker, which this handler does not run on; want auto or inline")
+		}
+		return st.inline(ctx, key)
+	}
+	if execution == mcpnexus.ExecutionDurable {
+		return st.durable(ctx, durableState{})
+	}
+	switch single, why := st.atMostOnce(ctx); {
+	case single && execution == mcpnexus.ExecutionInline:
+		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, "execution: inline cannot keep a request to one attempt, as "+why+" asks, because Temporal starts an operation again when its answer is lost: want auto or durable, or a retryPolicy with more attempts")
+	case single:
+		return st.durable(ctx, durableState{})
+	case execution == mcpnexus.ExecutionInline:
+		return st.inline(ctx, key)
+	}
+	return st.auto(ctx, key)
+}
+
+// atMostOnce reports whether the request may reach the server only once, and who
+// says so.
+func (st *start) atMostOnce(ctx context.Context) (single bool, why string) {
+	if once(st.req.options) {
+		return true, "retryPolicy.maximumAttempts"
+	}
+	ctx, cancel := context.WithTimeout(ctx, st.window(ctx))
+	defer cancel()
+	declared, known := st.declared(ctx, st.op, st.req, st.handler.logger(ctx))
+	// What is not known now is asked again when the request is about to be sent.
+	return declared || !known && st.req.options.Execution != mcpnexus.ExecutionInline, "the tool's destructiveHint"
+}
+
+// declared reports whether a tool asks to be called at most once: it declares
+// that it is destructive and not that it is idempotent, and the caller has no
+// retry policy that says otherwise.
+func (s *service) declared(ctx context.Context, op operation, req *request, logger log.Logger) (single, known bool) {
+	if op.name != mcpnexus.OperationCallTool || req.options.RetryPolicy != nil {
+		return false, true
+	}
+	return s.declaresDestructive(ctx, req.options.FactoryArgument, req.subject, logger)
+}
+
+// auto makes the first attempt and answers with its outcome, or after a while
+// with a durable workflow that takes over.
+func (st *start) auto(ctx context.Context, key string) (reply, error) {
+	c := st.launch(ctx, key, maxRunning, func(ctx context.Context) (json.RawMessage, error) {
+		return st.try(ctx, attemptTimeout(st.req.options, 0), st.op, st.req)
+	})
+	if c == nil {
+		return st.durable(ctx, durableState{})
+	}
+	window := time.NewTimer(st.window(ctx))
+	defer window.Stop()
+	select {
+	case <-c.ended:
+		return st.settle(ctx, c)
+	case <-window.C:
+	}
+	answer, err := st.handOff(ctx, c)
+	if err == nil {
+		return answer, nil
+	}
+	// Temporal does not take it now. The call may end in time all the same, and if
+	// it does not the operation is started again, and finds it running.
+	warn(st.handler.logger(ctx), "Handing a running call off failed", "MCPServer", st.name, "error", err)
+	last := time.NewTimer(leftOf(ctx))
+	defer last.Stop()
+	select {
+	case <-c.ended:
+		return st.settle(ctx, c)
+	case <-last.C:
+		return reply{}, err
+	}
+}
+
+// settle answers with the outcome of a first attempt.
+func (st *start) settle(ctx context.Context, c *call) (reply, error) {
+	o := c.ending
+	if o.failure == nil {
+		return reply{result: o.result}, nil
+	}
+	if o.stopped {
+		return st.durable(ctx, durableState{})
+	}
+	left, over := remaining(st.req.options, time.Since(c.began))
+	if delay, again := retryDelay(st.req.options, 1, o.failure, left); again && !over {
+		return st.durable(ctx, durableState{Attempts: 1, Delay: delay, Left: left})
+	}
+	return reply{}, failed(o.failure)
+}
+
+// handOff starts a durable workflow that takes a running call over.
+func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
+	queue, err := st.handler.processQueue(temporalnexus.GetClient(ctx))
+	if err != nil {
+		return reply{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeUnavailable, "%s", message(st.title(st.op, st.req)+": "+err.Error()))
+	}
+	left, _ := remaining(st.req.options, time.Since(c.began))
+	running := &runningCall{TaskQueue: queue, Key: c.key, Left: max(time.Second, attemptTimeout(st.req.options, 0).timeout-time.Since(c.began))}
+	answer, err := st.durable(ctx, durableState{Running: running, Left: left})
+	if err == nil {
+		st.handler.running.release(c)
+	}
+	return answer, err
+}
+
+// inline makes all attempts within the time of the Nexus request. Without a
+// deadline, outside of a Temporal worker, there is one attempt.
+func (st *start) inline(ctx context.Context, key string) (reply, error) {
+	_, bounded := ctx.Deadline()
+	end := time.Now().Add(leftOf(ctx))
+	c := st.launch(ctx, key, noLimit, func(ctx context.Context) (json.RawMessage, error) {
+		began := time.Now()
+		for attempts := int32(1); ; attempts++ {
+			within := time.Duration(0)
+			if bounded {
+				within = max(time.Millisecond, time.Until(end))
+			}
+			result, err := st.try(ctx, attemptTimeout(st.req.options, within), st.op, st.req)
+			if err == nil || !bounded || st.handler.life.Err() != nil {
+				return result, err
+			}
+			left, over := remaining(st.req.options, time.Since(began))
+			delay, again := retryDelay(st.req.options, attempts, st.contractError(st.op, st.req, err), left)
+			if !again || over || delay >= time.Until(end) {
+				return nil, err
+			}
+			select {
+			case <-time.After(delay):
+			case <-st.handler.life.Done():
+				return nil, err
+			}
+		}
+	})
+	if st.temporal == nil { // where nobody cancels a Nexus request's context
+		defer context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })()
+	}
+	var last <-chan time.Time
+	if bounded {
+		timer := time.NewTimer(time.Until(end) + 3*settleTime)
+		defer timer.Stop()
+		last = timer.C
+	}
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		return reply{}, failed(st.contractError(st.op, st.req, context.Cause(ctx)))
+	case <-last:
+		// A redelivered start met a call that takes longer than what it has.
+		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, "still running")
+	}
+	if c.failure != nil {
+		return reply{}, failed(c.failure)
+	}
+	return reply{result: c.result}, nil
+}
+
+const noLimit = 1 << 30
+
+// launch begins a call, or joins the one that an earlier start of the operation
+// began. Nil when the process has too many.
+func (st *start) launch(ctx context.Context, key string, room int, run func(context.Context) (json.RawMessage, error)) *call {
+	running := st.handler.running
+	c, known := running.begin(key, room)
+	if c == nil || known {
+		return c
+	}
+	// It may outlive the Nexus request, and keeps its logger.
+	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx = withProgress(ctx, st.options.RequestID, func(p mcp.ProgressNotificationParams) { c.progress.Store(&p) })
+	st.handler.calls.Add(1) // cannot be done yet: the start counts
+	go func() {
+		defer st.handler.calls.Done()
+		defer c.cancel(nil)
+		result, err := run(ctx)
+		running.end(c, st.ending(st.op, st.req, result, err))
+	}()
+	return c
+}
+
+// ending gives the end of an attempt the contract's form.
+func (s *service) ending(op operation, req *request, result json.RawMessage, err error) ending {
+	if err == nil {
+		return ending{result: result}
+	}
+	return ending{failure: s.contractError(op, req, err), stopped: errors.Is(err, errStopping)}
+}
+
+// try makes one attempt and returns when its time is over, whatever the attempt
+// does. The worker's stop ends it with errStopping.
+func (s *service) try(ctx context.Context, timeout *timeoutError, op operation, req *request) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout.timeout, timeout)
+	ctx, abort := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.handler.life, func() { abort(errStopping) })
+
+	type ended struct {
+		result json.RawMessage
+		err    error
+	}
+	ends := make(chan ended, 1)
+	go func() {
+		defer cancel()
+		defer stop()
+		var e ended
+		e.result, e.err = s.attempt(ctx, op, req)
+		if _, lost := errors.AsType[*lostSession](e.err); lost {
+			// The server has not read the request. It gets it in a new session.
+			e.result, e.err = s.attempt(ctx, op, req)
+		}
+		ends <- e
+	}()
+
+	select {
+	case e := <-ends:
+		return e.result, e.err
+	case <-ctx.Done():
+	}
+	// The request is being cancelled on the wire. It may have been answered at
+	// the same moment, and an answer is worth more than a timeout.
+	settle := time.NewTimer(settleTime)
+	defer settle.Stop()
+	select {
+	case e := <-ends:
+		return e.result, e.err
+	case <-settle.C:
+		return nil, context.Cause(ctx)
+	}
+}
+
+// failed is the answer to a start whose request has failed for good.
+func failed(e *mcpnexus.Error) error {
+	return &nexus.OperationError{State: nexus.OperationStateFailed, Message: e.Message, Cause: e.ApplicationError()}
+}
+
+const (
+	// handlerMargin is what is left of a Nexus handler's time for the answer's way
+	// back: a handler that overruns is called again.
+	handlerMargin = 500 * time.Millisecond
+	// settleTime is how long an attempt whose time is over may take to say so.
+	settleTime = 100 * time.Millisecond
+	// handOffTime is what starting a workflow may take: the SDK gives each try half
+	// of the time that is left, and at least a second.
+	handOffTime = 2500 * time.Millisecond
+)
+
+// leftOf is the time that a Nexus request has left, without the margins.
+func leftOf(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return noDeadline
+	}
+	left := time.Until(deadline)
+	return max(0, left-min(handlerMargin, left/4))
+}
+
+const noDeadline = 365 * 24 * time.Hour
+
+// window is how long a call may run before it is handed off.
+func (st *start) window(ctx context.Context) time.Duration {
+	left := leftOf(ctx)
+	return min(st.handler.options.InlineWindow, max(left-handOffTime, left/2))
+}
+
+// A timeoutError is the cause of a context that ran out of time.
+type timeoutError struct {
+	what    string // did not happen
+	timeout time.Duration
+	why     string // it is not longer, if that is not the caller's wish
+}
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("%s within %v%s", e.what, e.timeout, e.why)
+}
+
+// attemptTimeout returns the time that one attempt has, and why. An inline
+// attempt has no more than is left of the Nexus request; zero is no such limit.
+func attemptTimeout(options mcpnexus.RequestOptions, left time.Duration) *timeoutError {
+	out := &timeoutError{what: "no answer", timeout: options.StartToCloseTimeout}
+	if s := options.ScheduleToCloseTimeout; s > 0 && (out.timeout == 0 || s < out.timeout) {
+		out.timeout = s
+	}
+	if out.timeout == 0 {
+		out.timeout = mcpnexus.DefaultStartToCloseTimeout
+	}
+	if left > 0 && left < out.timeout {
+		out.timeout = max(left.Round(time.Millisecond), time.Millisecond)
+		out.why = ", the time that the Nexus request had left"
+	}
+	return out
+}
+
+// remaining returns what is left of the time that all attempts have together,
+// and whether that is over. Zero when they have no limit.
+func remaining(options mcpnexus.RequestOptions, spent time.Duration) (left time.Duration, over bool) {
+	if options.ScheduleToCloseTimeout == 0 {
+		return 0, false
+	}
+	left = options.ScheduleToCloseTimeout - spent
+	return max(left, 1), left <= 0
+}
