@@ -106,9 +106,17 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 
 	result, err := s.try(withProgress(running, in.RequestID, func(p mcp.ProgressNotificationParams) { progress.Store(&p) }), attemptTimeout(req.options, 0), op, req)
 	if err == nil {
+		err = checkSize(result, in.MaxResultBytes)
+	}
+	if err == nil {
 		return rawValue(result), nil
 	}
 	_, notSent := errors.AsType[*unsent](err)
+	if single && notSent {
+		// The next attempt may send it. The SDK sends this with the failure.
+		stop()
+		activity.RecordHeartbeat(ctx, heartbeat{})
+	}
 	switch {
 	case errors.Is(err, errStopping) || ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
 		if single && !notSent {
@@ -125,6 +133,15 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, s.only(e)
 	}
 	return converter.RawValue{}, e.ApplicationError()
+}
+
+// checkSize refuses a result that is too large for where it goes. Zero means no
+// limit.
+func checkSize(result json.RawMessage, limit int) error {
+	if limit == 0 || len(result) <= limit {
+		return nil
+	}
+	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: int64(len(result)), Limit: int64(limit)})
 }
 
 // interrupted is the end of an attempt that was told to end before it began.
@@ -150,11 +167,12 @@ func gone() error {
 const errorTypeCallerGone = "MCPCallerGone"
 
 // runningActivity waits for a call that runs in this process.
-func (s *service) runningActivity(ctx context.Context, key string, caller *callerRun) (converter.RawValue, error) {
+func (s *service) runningActivity(ctx context.Context, key string, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
 	c := s.handler.running.claim(key)
 	if c == nil {
 		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: s.name + ": the process does not know the call any more"}).ApplicationError()
 	}
+	defer s.handler.running.pay(c)
 	stop := beat(ctx, false, &c.progress)
 	defer stop()
 	defer s.handler.watches.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
@@ -166,6 +184,9 @@ func (s *service) runningActivity(ctx context.Context, key string, caller *calle
 	}
 	switch {
 	case c.failure == nil:
+		if err := checkSize(c.result, maxResultBytes); err != nil {
+			return converter.RawValue{}, s.contractError(callToolOperation, &request{}, err).ApplicationError()
+		}
 		return rawValue(c.result), nil
 	case c.stopped, ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
 		return converter.RawValue{}, givenBack(0)

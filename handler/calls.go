@@ -27,7 +27,10 @@ type call struct {
 	// progress is what the server reported last.
 	progress atomic.Pointer[mcp.ProgressNotificationParams]
 
-	// Guarded by calls.mu.
+	// Guarded by calls.mu. A call that was handed off is owed to the workflow that
+	// asks for its outcome, until it has it or nobody asks.
+	owed      bool
+	claimed   bool
 	unclaimed *time.Timer
 }
 
@@ -38,6 +41,7 @@ type ending struct {
 	// stopped is true when the call failed because the worker stops: another
 	// worker is to make the attempt instead.
 	stopped bool
+	at      time.Time
 }
 
 // calls are the calls of this process by operation: those that run, and for a
@@ -46,6 +50,9 @@ type ending struct {
 // same request ID, and is then answered by the call of the first time. It is safe
 // for concurrent use.
 type calls struct {
+	// busy counts the calls that run and those that are owed.
+	busy *sync.WaitGroup
+
 	mu      sync.Mutex
 	byKey   map[string]*call
 	running int
@@ -77,7 +84,7 @@ const (
 	claimWithin = 2 * scheduleToStartTimeout
 )
 
-func newCalls() *calls { return &calls{byKey: make(map[string]*call)} }
+func newCalls(busy *sync.WaitGroup) *calls { return &calls{busy: busy, byKey: make(map[string]*call)} }
 
 var keySeed = maphash.MakeSeed()
 
@@ -108,14 +115,12 @@ func (c *calls) begin(key string, room int) (_ *call, known bool) {
 func (c *calls) end(call *call, o ending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	o.at = time.Now()
 	call.ending = o
 	close(call.ended)
-	if call.unclaimed != nil {
-		call.unclaimed.Stop()
-	}
 	c.running--
 	const overhead = 1 << 10
-	entry := endedCall{call: call, at: time.Now(), size: len(o.result) + overhead}
+	entry := endedCall{call: call, at: o.at, size: len(o.result) + overhead}
 	if o.failure != nil {
 		entry.size += len(o.failure.Data) + len(o.failure.Message)
 	}
@@ -147,22 +152,44 @@ func (c *calls) forget() {
 	}
 }
 
-// release makes the call end unless somebody claims it soon.
-func (c *calls) release(call *call) {
+// owe keeps the process from ending before the call's outcome was asked for. It
+// ends the call, and the debt, when nobody asks soon. The call or something else
+// must be busy.
+func (c *calls) owe(call *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if call.unclaimed == nil {
-		call.unclaimed = time.AfterFunc(claimWithin, func() { call.cancel(errUnclaimed) })
+	if call.owed || call.claimed { // by an earlier start
+		return
+	}
+	call.owed = true
+	c.busy.Add(1)
+	call.unclaimed = time.AfterFunc(claimWithin, func() {
+		call.cancel(errUnclaimed)
+		c.pay(call)
+	})
+}
+
+// pay ends the debt.
+func (c *calls) pay(call *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call.owed {
+		call.owed = false
+		c.busy.Done()
 	}
 }
 
 // claim returns the call with the key, which goes on from now on for as long as
-// whoever claims it wants. Nil when it is not known.
+// whoever claims it wants, and then pays. Nil when it is not known.
 func (c *calls) claim(key string) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call := c.byKey[key]
-	if call != nil && call.unclaimed != nil {
+	if call == nil {
+		return nil
+	}
+	call.claimed = true
+	if call.unclaimed != nil {
 		call.unclaimed.Stop()
 	}
 	return call

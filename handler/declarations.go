@@ -320,7 +320,7 @@ func (p *pool) learn(argument json.RawMessage, i *inquiry, logger log.Logger) {
 // listTools lists the tools on a connection of the pool. On error it is not known
 // what they declare.
 func (p *pool) listTools(ctx context.Context, argument json.RawMessage, logger log.Logger) (*toolSet, error) {
-	c, err := p.acquire(ctx, argument, logger)
+	c, err := p.borrow(ctx, argument, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Package handler publishes MCP servers as Temporal Nexus services.
 //
 // A worker that carries the package's plugin answers, for each server it was
-// given, the nine operations of the contract (package mcpnexus,
+// given, the ten operations of the contract (package mcpnexus,
 // github.com/nexusmcp/nexusmcp/nexus). Transports, processes and credentials
 // stay on that worker; callers know an endpoint and the server's name.
 //

@@ -28,6 +28,10 @@ const (
 	// type of the activity that sends a request to an MCP server. Each attempt of
 	// the activity is one of the request. It runs on the worker's task queue.
 	AttemptActivityType = "MCPAttempt"
+	// BatchWorkflowType is the type of the workflow that does the same for a
+	// call-tools operation. It sees each of the calls to its end as a workflow of
+	// the call's own would, with the same activities.
+	BatchWorkflowType = "MCPRequests"
 	// RunningAttemptActivityType is that of the activity, at most the first of a
 	// workflow, that waits for a call that runs already. It runs on the task queue
 	// of the process that has the call: nexusmcp/<host>/<process ID>/ and a random
@@ -63,6 +67,9 @@ type durableRequest struct {
 	Options   mcpnexus.RequestOptions `json:"options,omitzero"`
 	// Caller is the workflow whose end makes the request pointless.
 	Caller *callerRun `json:"caller,omitempty"`
+	// MaxResultBytes is the most bytes that the result may have here, zero means no
+	// limit but the handler's.
+	MaxResultBytes int `json:"maxResultBytes,omitempty"`
 	durableState
 }
 
@@ -95,17 +102,23 @@ func (st *start) durable(ctx context.Context, state durableState) (reply, error)
 		Service: st.name, Operation: st.op.name, Subject: st.req.subject, RequestID: st.options.RequestID,
 		Options: st.req.options, Caller: callerOf(st.options.Links), durableState: state,
 	}
-	options := client.StartWorkflowOptions{
+	return startWorkflow(ctx, *st.temporal, client.StartWorkflowOptions{
 		ID:                       workflowID(st.name, st.op.name, st.options.RequestID),
-		TaskQueue:                temporalnexus.GetOperationInfo(ctx).TaskQueue,
-		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
-		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
-		StaticSummary:            truncate(st.title(st.op, st.req), maxSummary),
-	}
+		StaticSummary:            st.title(st.op, st.req),
+	}, WorkflowType, in, rawValue(encode(st.req.params)))
+}
+
+// startWorkflow answers a start request with a workflow. What the options do not
+// say is the same for all.
+func startWorkflow(ctx context.Context, temporal temporalnexus.NexusClient, options client.StartWorkflowOptions, workflowType string, args ...any) (reply, error) {
+	options.TaskQueue = temporalnexus.GetOperationInfo(ctx).TaskQueue
+	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
+	options.WorkflowIDConflictPolicy = enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING
+	options.StaticSummary = truncate(options.StaticSummary, maxSummary)
 	within, cancel := context.WithTimeout(ctx, leftOf(ctx))
 	defer cancel()
-	answer, err := temporalnexus.StartUntypedWorkflow[converter.RawValue](within, *st.temporal, options, WorkflowType, in, rawValue(encode(st.req.params)))
+	answer, err := temporalnexus.StartUntypedWorkflow[converter.RawValue](within, temporal, options, workflowType, args...)
 	if err != nil {
 		// As it is: the SDK knows its own errors, and which a retry can fix.
 		return reply{}, err
@@ -135,6 +148,11 @@ func operationTimeout(header nexus.Header) time.Duration {
 // server sent it, or fails with an error of the contract.
 func requestWorkflow(ctx workflow.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
 	r := &durableRun{durableRequest: in, began: workflow.Now(ctx)}
+	return r.settle(ctx, params)
+}
+
+// settle sees the request to its end.
+func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (converter.RawValue, error) {
 	if r.Running != nil {
 		result, err := r.await(ctx)
 		if err == nil {
@@ -192,7 +210,7 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 		Summary:                summarize(r.Subject),
 	})
 	var result converter.RawValue
-	err := workflow.ExecuteActivity(ctx, runningType(r.Service), r.Running.Key, r.Caller).Get(ctx, &result)
+	err := workflow.ExecuteActivity(ctx, runningType(r.Service), r.Running.Key, r.Caller, r.MaxResultBytes).Get(ctx, &result)
 	return result, err
 }
 

@@ -26,23 +26,28 @@ import (
 //	       └─ durable, or at most once: durable, from attempt 1 on
 //
 // Durable is [requestWorkflow]. A call that is handed off goes on in this
-// process, whose own task queue the workflow asks for the outcome.
+// process, whose own task queue the workflow asks for the outcome. A [batch] of
+// calls takes the same ways.
 
 // registered is an operation as Nexus sees it.
 type registered struct {
 	nexus.UnimplementedOperation[json.RawMessage, converter.RawValue]
-	service *service
-	op      operation
+	name  string
+	start starter
 	// temporal is what a Temporal worker runs. Any other host of the operation has
 	// nothing to be durable with.
 	temporal nexus.Operation[json.RawMessage, converter.RawValue]
 }
 
-func newRegistered(s *service, op operation) *registered {
-	return &registered{service: s, op: op, temporal: temporalnexus.MustNewTemporalOperation(temporalnexus.TemporalOperationOptions[json.RawMessage, converter.RawValue]{
-		Name: op.name,
+// A starter runs an operation, or sees to it that it is run, and answers in the
+// terms of Nexus. The client is nil outside of a Temporal worker.
+type starter func(ctx context.Context, temporal *temporalnexus.NexusClient, input json.RawMessage, options nexus.StartOperationOptions) (reply, error)
+
+func newRegistered(name string, start starter) *registered {
+	return &registered{name: name, start: start, temporal: temporalnexus.MustNewTemporalOperation(temporalnexus.TemporalOperationOptions[json.RawMessage, converter.RawValue]{
+		Name: name,
 		Start: func(ctx context.Context, c temporalnexus.NexusClient, input json.RawMessage, o temporalnexus.StartTemporalOperationOptions) (durableAnswer, error) {
-			r, err := s.start(ctx, &c, op, input, nexus.StartOperationOptions{Header: o.Header, RequestID: o.RequestID, Links: o.Links})
+			r, err := start(ctx, &c, input, nexus.StartOperationOptions{Header: o.Header, RequestID: o.RequestID, Links: o.Links})
 			if err != nil {
 				return durableAnswer{}, err
 			}
@@ -55,14 +60,14 @@ func newRegistered(s *service, op operation) *registered {
 }
 
 // Name implements [nexus.Operation].
-func (r *registered) Name() string { return r.op.name }
+func (r *registered) Name() string { return r.name }
 
 // Start implements [nexus.Operation].
 func (r *registered) Start(ctx context.Context, input json.RawMessage, options nexus.StartOperationOptions) (nexus.HandlerStartOperationResult[converter.RawValue], error) {
 	if temporalnexus.IsNexusOperation(ctx) {
 		return r.temporal.Start(ctx, input, options)
 	}
-	answer, err := r.service.start(ctx, nil, r.op, input, options)
+	answer, err := r.start(ctx, nil, input, options)
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +96,16 @@ type start struct {
 	temporal *temporalnexus.NexusClient // nil outside of a Temporal worker
 }
 
-// start runs an operation, or sees to it that it is run, and answers in the
-// terms of Nexus.
+// starter returns how an operation is started.
+func (s *service) starter(op operation) starter {
+	return func(ctx context.Context, temporal *temporalnexus.NexusClient, input json.RawMessage, options nexus.StartOperationOptions) (reply, error) {
+		return s.start(ctx, temporal, op, input, options)
+	}
+}
+
+// start starts an operation of one request.
 func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient, op operation, input json.RawMessage, options nexus.StartOperationOptions) (reply, error) {
-	req, err := s.parse(op, input, options)
+	req, err := s.parse(op, input, options, mcpnexus.RequestOptions{})
 	if err != nil {
 		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, err.Error())
 	}
@@ -165,6 +176,17 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 		return st.settle(ctx, c)
 	case <-window.C:
 	}
+	if st.handler.isDraining() {
+		// The process that would take it over is about to end, and its worker runs no
+		// workflow any more: the call may well end before either.
+		longer := time.NewTimer(max(0, leftOf(ctx)-handOffTime))
+		defer longer.Stop()
+		select {
+		case <-c.ended:
+			return st.settle(ctx, c)
+		case <-longer.C:
+		}
+	}
 	answer, err := st.handOff(ctx, c)
 	if err == nil {
 		return answer, nil
@@ -184,18 +206,27 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 
 // settle answers with the outcome of a first attempt.
 func (st *start) settle(ctx context.Context, c *call) (reply, error) {
-	o := c.ending
-	if o.failure == nil {
-		return reply{result: o.result}, nil
+	if state, again := st.after(c); again {
+		return st.durable(ctx, state)
 	}
-	if o.stopped {
-		return st.durable(ctx, durableState{})
+	if c.failure != nil {
+		return reply{}, failed(c.failure)
+	}
+	return reply{result: c.result}, nil
+}
+
+// after reports whether another attempt is to follow on a first one that has
+// ended, and how far the request has come then.
+func (st *start) after(c *call) (durableState, bool) {
+	switch {
+	case c.failure == nil:
+		return durableState{}, false
+	case c.stopped:
+		return durableState{}, true
 	}
 	left, over := remaining(st.req.options, time.Since(c.began))
-	if delay, again := retryDelay(st.req.options, 1, o.failure, left); again && !over {
-		return st.durable(ctx, durableState{Attempts: 1, Delay: delay, Left: left})
-	}
-	return reply{}, failed(o.failure)
+	delay, again := retryDelay(st.req.options, 1, c.failure, left)
+	return durableState{Attempts: 1, Delay: delay, Left: left}, again && !over
 }
 
 // handOff starts a durable workflow that takes a running call over.
@@ -208,7 +239,7 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 	running := &runningCall{TaskQueue: queue, Key: c.key, Left: max(time.Second, attemptTimeout(st.req.options, 0).timeout-time.Since(c.began))}
 	answer, err := st.durable(ctx, durableState{Running: running, Left: left})
 	if err == nil {
-		st.handler.running.release(c)
+		st.handler.running.owe(c)
 	}
 	return answer, err
 }
@@ -218,7 +249,35 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 func (st *start) inline(ctx context.Context, key string) (reply, error) {
 	_, bounded := ctx.Deadline()
 	end := time.Now().Add(leftOf(ctx))
-	c := st.launch(ctx, key, noLimit, func(ctx context.Context) (json.RawMessage, error) {
+	c := st.launchInline(ctx, key, end)
+	if st.temporal == nil { // where nobody cancels a Nexus request's context
+		defer context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })()
+	}
+	var last <-chan time.Time
+	if bounded {
+		timer := time.NewTimer(time.Until(end) + 3*settleTime)
+		defer timer.Stop()
+		last = timer.C
+	}
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		return reply{}, failed(st.contractError(st.op, st.req, context.Cause(ctx)))
+	case <-last:
+		// A redelivered start met a call that takes longer than what it has.
+		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, "still running")
+	}
+	if c.failure != nil {
+		return reply{}, failed(c.failure)
+	}
+	return reply{result: c.result}, nil
+}
+
+// launchInline begins a call, or joins one, that makes all attempts until the
+// given end; only one if ctx has no deadline.
+func (st *start) launchInline(ctx context.Context, key string, end time.Time) *call {
+	_, bounded := ctx.Deadline()
+	return st.launch(ctx, key, noLimit, func(ctx context.Context) (json.RawMessage, error) {
 		began := time.Now()
 		for attempts := int32(1); ; attempts++ {
 			within := time.Duration(0)
@@ -241,27 +300,6 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 			}
 		}
 	})
-	if st.temporal == nil { // where nobody cancels a Nexus request's context
-		defer context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })()
-	}
-	var last <-chan time.Time
-	if bounded {
-		timer := time.NewTimer(time.Until(end) + 3*settleTime)
-		defer timer.Stop()
-		last = timer.C
-	}
-	select {
-	case <-c.ended:
-	case <-ctx.Done():
-		return reply{}, failed(st.contractError(st.op, st.req, context.Cause(ctx)))
-	case <-last:
-		// A redelivered start met a call that takes longer than what it has.
-		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, "still running")
-	}
-	if c.failure != nil {
-		return reply{}, failed(c.failure)
-	}
-	return reply{result: c.result}, nil
 }
 
 const noLimit = 1 << 30

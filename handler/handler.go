@@ -79,8 +79,9 @@ type Handler struct {
 	mu      sync.Mutex
 	stopped bool
 	calls   sync.WaitGroup
-	// draining begins the drain timeout.
-	draining sync.Once
+	// draining is closed, once, when the drain timeout begins.
+	draining  chan struct{}
+	drainOnce sync.Once
 	// stop cancels the requests that are running.
 	life context.Context
 	stop context.CancelCauseFunc
@@ -114,7 +115,8 @@ func New(options Options) (*Handler, error) {
 	if options.DrainTimeout == 0 {
 		options.DrainTimeout = DefaultDrainTimeout
 	}
-	h := &Handler{services: make(map[string]*service), options: options, running: newCalls()}
+	h := &Handler{services: make(map[string]*service), options: options, draining: make(chan struct{})}
+	h.running = newCalls(&h.calls)
 	h.life, h.stop = context.WithCancelCause(context.Background())
 	found := make([][]fieldError, len(options.Servers))
 	var wg sync.WaitGroup
@@ -166,6 +168,11 @@ func (h *Handler) Register(registry interface {
 		DisableAlreadyRegisteredCheck: true,
 		VersioningBehavior:            workflow.VersioningBehaviorAutoUpgrade,
 	})
+	registry.RegisterWorkflowWithOptions(batchWorkflow, workflow.RegisterOptions{
+		Name:                          BatchWorkflowType,
+		DisableAlreadyRegisteredCheck: true,
+		VersioningBehavior:            workflow.VersioningBehaviorAutoUpgrade,
+	})
 	for _, name := range h.order {
 		service := h.services[name]
 		registry.RegisterNexusService(service.nexusService())
@@ -213,11 +220,21 @@ func (h *Handler) Close(ctx context.Context) error {
 // drain begins to stop: requests that run have the drain timeout from now on, or
 // from when it was called first. Life ends then.
 func (h *Handler) drain() context.Context {
-	h.draining.Do(func() {
+	h.drainOnce.Do(func() {
+		close(h.draining)
 		timer := time.AfterFunc(h.options.DrainTimeout, func() { h.stop(errStopping) })
 		context.AfterFunc(h.life, func() { timer.Stop() })
 	})
 	return h.life
+}
+
+func (h *Handler) isDraining() bool {
+	select {
+	case <-h.draining:
+		return true
+	default:
+		return false
+	}
 }
 
 // begin counts a request; it returns false when the handler is stopping.

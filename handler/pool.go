@@ -68,7 +68,10 @@ type conn struct {
 // A waiter is a call without a connection yet.
 type waiter struct {
 	delivery chan delivery // of one
-	left     bool          // guarded by pool.mu
+	// ahead is how many connections shall be there for others when this one has
+	// its own.
+	ahead int
+	left  bool // guarded by pool.mu
 }
 
 type delivery struct {
@@ -92,7 +95,17 @@ func newPool(server Server, limit int64) *pool {
 
 // acquire returns a connection for one call, which must release it.
 func (p *pool) acquire(ctx context.Context, argument json.RawMessage, logger log.Logger) (*conn, error) {
-	w := &waiter{delivery: make(chan delivery, 1)}
+	return p.take(ctx, argument, logger, 1)
+}
+
+// borrow returns a connection for the handler's own use, which must give it back
+// or release it. The next call can have it, so that none is opened ahead.
+func (p *pool) borrow(ctx context.Context, argument json.RawMessage, logger log.Logger) (*conn, error) {
+	return p.take(ctx, argument, logger, 0)
+}
+
+func (p *pool) take(ctx context.Context, argument json.RawMessage, logger log.Logger, ahead int) (*conn, error) {
+	w := &waiter{delivery: make(chan delivery, 1), ahead: ahead}
 	p.mu.Lock()
 	switch {
 	case p.life.Err() != nil:
@@ -106,7 +119,7 @@ func (p *pool) acquire(ctx context.Context, argument json.RawMessage, logger log
 		c := p.ready[0]
 		p.ready = p.ready[1:]
 		p.give(w, c)
-		p.openFor(1, logger)
+		p.openFor(w.ahead, logger)
 	default:
 		p.waiting = append(p.waiting, w)
 		p.openFor(0, logger)
@@ -239,7 +252,7 @@ func (p *pool) offer(c *conn, logger log.Logger) {
 		w := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		p.give(w, c)
-		p.openFor(1, logger)
+		p.openFor(w.ahead, logger)
 		return
 	}
 	if p.server.IdleTimeout == CloseAtOnce || len(p.ready) > 0 {

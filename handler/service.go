@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,8 @@ type service struct {
 	takesArgument bool
 }
 
-// An operation is one of the contract's nine, as the handler runs it.
+// An operation is one of the contract's that is a single request, as the handler
+// runs it: all but call-tools.
 type operation struct {
 	name string
 	// subject is the param that names what the request is about, and that the
@@ -34,9 +36,11 @@ type operation struct {
 	run     func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error)
 }
 
+var callToolOperation = operation{mcpnexus.OperationCallTool, "name", calling("tools/call")}
+
 var operations = []operation{
 	{mcpnexus.OperationListTools, "", listing(listTools)},
-	{mcpnexus.OperationCallTool, "name", calling("tools/call")},
+	callToolOperation,
 	{mcpnexus.OperationListPrompts, "", listing(listPrompts)},
 	{mcpnexus.OperationGetPrompt, "name", calling("prompts/get")},
 	{mcpnexus.OperationListResources, "", listing(listResources)},
@@ -64,8 +68,9 @@ func calling(method string) func(context.Context, *session, object, int64) (json
 func (s *service) nexusService() *nexus.Service {
 	out := nexus.NewService(s.name)
 	for _, op := range operations {
-		out.MustRegister(newRegistered(s, op))
+		out.MustRegister(newRegistered(op.name, s.starter(op)))
 	}
+	out.MustRegister(newRegistered(mcpnexus.OperationCallTools, s.startBatch))
 	return out
 }
 
@@ -99,8 +104,26 @@ type request struct {
 }
 
 // parse reads an operation's input and makes of it the params for the server.
-func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOperationOptions) (*request, error) {
-	req := &request{id: start.RequestID}
+// The default options are those of a request that has none.
+func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOperationOptions, defaults mcpnexus.RequestOptions) (*request, error) {
+	req, err := parseRequest(op, input, start, defaults)
+	if err == nil {
+		err = s.accept(req.options)
+	}
+	return req, err
+}
+
+// accept refuses options that make no sense for the server.
+func (s *service) accept(options mcpnexus.RequestOptions) error {
+	if len(options.FactoryArgument) > 0 && !s.takesArgument {
+		return fmt.Errorf("_meta[%q]: factoryArgument: the server takes none, its publisher did not give it an argument factory", mcpnexus.MetaKeyOptions)
+	}
+	return nil
+}
+
+// parseRequest depends on nothing but its arguments.
+func parseRequest(op operation, input json.RawMessage, start nexus.StartOperationOptions, defaults mcpnexus.RequestOptions) (*request, error) {
+	req := &request{id: start.RequestID, options: defaults}
 	if len(input) > mcpnexus.MaxRequestBytes {
 		return req, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), mcpnexus.MaxRequestBytes)
 	}
@@ -134,15 +157,12 @@ func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOp
 			return req, fmt.Errorf("_meta[%q]: %w", mcpnexus.MetaKeyOptions, err)
 		}
 	}
-	if len(req.options.FactoryArgument) > 0 && !s.takesArgument {
-		return req, fmt.Errorf("_meta[%q]: factoryArgument: the server takes none, its publisher did not give it an argument factory", mcpnexus.MetaKeyOptions)
-	}
 	delete(meta, mcpnexus.MetaKeyOptions)
 	// The Nexus request ID is the same each time that one operation is started.
 	meta[mcpnexus.MetaKeyIdempotencyKey] = encode(start.RequestID)
 	// W3C Trace Context travels in _meta under its own names (SEP-414).
 	if _, ok := meta["traceparent"]; !ok {
-		for _, name := range []string{"traceparent", "tracestate", "baggage"} {
+		for _, name := range traceHeaders {
 			if value := start.Header.Get(name); value != "" {
 				meta[name] = encode(value)
 			}
@@ -151,6 +171,8 @@ func (s *service) parse(op operation, input json.RawMessage, start nexus.StartOp
 	req.params = req.params.with("_meta", encode(meta))
 	return req, nil
 }
+
+var traceHeaders = []string{"traceparent", "tracestate", "baggage"}
 
 // title names a request for messages: service, operation, and subject.
 func (s *service) title(op operation, req *request) string {
@@ -228,7 +250,7 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 	}
 	out := *e
 	if out.Type == mcpnexus.ErrorTypeResultTooLarge {
-		out.Limit = int64(s.handler.options.MaxResultBytes)
+		out.Limit = cmp.Or(out.Limit, int64(s.handler.options.MaxResultBytes))
 		out.Message = fmt.Sprintf("the result has at least %d bytes, the limit is %d", out.Size, out.Limit)
 	}
 	heed(req.options, &out)

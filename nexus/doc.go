@@ -3,7 +3,7 @@
 // how either side does its work.
 //
 // Every published MCP server is one Nexus service whose name is the server's
-// name. It has the nine operations of this package, whose input and output are
+// name. It has the ten operations of this package, whose input and output are
 // the Model Context Protocol's own JSON, unchanged. Request options travel in
 // the params' _meta (see [RequestOptions]); a failed operation carries an
 // ApplicationError that [ErrorFrom] reads.

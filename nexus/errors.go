@@ -134,33 +134,37 @@ func (e *Error) Error() string { return string(e.Type) + ": " + e.Message }
 // ApplicationError returns the form in which the error crosses Nexus and
 // activities: a Temporal ApplicationError with the contract's type and details.
 func (e *Error) ApplicationError() error {
-	var details []any
+	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Type), temporal.ApplicationErrorOptions{
+		NonRetryable:   e.NonRetryable,
+		NextRetryDelay: e.NextRetryDelay,
+		Details:        e.details(),
+	})
+}
+
+// details are those of the error's type, in the contract's order.
+func (e *Error) details() []any {
 	switch e.Type {
 	case ErrorTypeProtocol:
 		switch {
 		case e.Code == 0:
-			details = []any{e.Problem}
+			return []any{e.Problem}
 		case e.Data == nil:
-			details = []any{e.Code}
+			return []any{e.Code}
 		default:
-			details = []any{e.Code, e.Data}
+			return []any{e.Code, e.Data}
 		}
 	case ErrorTypeTransport:
 		if e.HTTPStatus != 0 {
-			details = []any{e.HTTPStatus}
+			return []any{e.HTTPStatus}
 		}
 	case ErrorTypeTimeout:
-		details = []any{duration(e.Timeout)}
+		return []any{duration(e.Timeout)}
 	case ErrorTypeResultTooLarge:
-		details = []any{e.Size, e.Limit}
+		return []any{e.Size, e.Limit}
 	case ErrorTypeDenied:
-		details = []any{e.Rule}
+		return []any{e.Rule}
 	}
-	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Type), temporal.ApplicationErrorOptions{
-		NonRetryable:   e.NonRetryable,
-		NextRetryDelay: e.NextRetryDelay,
-		Details:        details,
-	})
+	return nil
 }
 
 // ErrorFrom finds the contract's error in the cause chain of any error that an
@@ -213,9 +217,14 @@ func fromApplicationError(app *temporal.ApplicationError) *Error {
 		NonRetryable:   app.NonRetryable(),
 		NextRetryDelay: app.NextRetryDelay(),
 	}
-	// Details that another implementation of the contract left out, or wrote in
-	// another form, leave their fields zero: the type and the message still tell.
-	details := rawDetails(app)
+	e.readDetails(rawDetails(app))
+	return e
+}
+
+// readDetails sets the fields that belong to the error's type. Details that
+// another implementation of the contract left out, or wrote in another form,
+// leave their fields zero: the type and the message still tell.
+func (e *Error) readDetails(details []json.RawMessage) {
 	detail := func(i int, target any) bool {
 		return i < len(details) && json.Unmarshal(details[i], target) == nil
 	}
@@ -241,7 +250,6 @@ func fromApplicationError(app *temporal.ApplicationError) *Error {
 	case ErrorTypeDenied:
 		detail(0, &e.Rule)
 	}
-	return e
 }
 
 // rawDetails returns the error's details as JSON. The SDK keeps them in two

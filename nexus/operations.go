@@ -11,6 +11,7 @@ import (
 const (
 	OperationListTools             = "list-tools"
 	OperationCallTool              = "call-tool"
+	OperationCallTools             = "call-tools"
 	OperationListPrompts           = "list-prompts"
 	OperationGetPrompt             = "get-prompt"
 	OperationListResources         = "list-resources"
@@ -36,6 +37,9 @@ var (
 	ListTools = nexus.NewOperationReference[*mcp.ListToolsParams, *mcp.ListToolsResult](OperationListTools)
 	// CallTool is tools/call. A tool that fails is a normal result with isError.
 	CallTool = nexus.NewOperationReference[*mcp.CallToolParams, *mcp.CallToolResult](OperationCallTool)
+	// CallTools is many tools/call in one operation, whose outcomes are each call's
+	// own: see [CallToolsParams].
+	CallTools = nexus.NewOperationReference[*CallToolsParams, *CallToolsResult](OperationCallTools)
 	// ListPrompts is prompts/list.
 	ListPrompts = nexus.NewOperationReference[*mcp.ListPromptsParams, *mcp.ListPromptsResult](OperationListPrompts)
 	// GetPrompt is prompts/get.

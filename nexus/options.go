@@ -27,20 +27,23 @@ const (
 )
 
 // DefaultStartToCloseTimeout limits one attempt of a request that sets neither
-// StartToCloseTimeout nor ScheduleToCloseTimeout. An attempt that runs inline has
-// no more than what is left of the Nexus request's time, about 8 seconds.
+// StartToCloseTimeout nor ScheduleToCloseTimeout. With [ExecutionInline] an attempt
+// has no more than what is left of the Nexus request's time, about 8 seconds.
 const DefaultStartToCloseTimeout = time.Minute
 
 // Execution says where a request runs.
 type Execution string
 
 const (
-	// ExecutionAuto, the zero value's meaning, leaves the choice to the handler.
+	// ExecutionAuto, the zero value's meaning, begins within the Nexus start request
+	// and becomes durable when the first attempt takes longer than a while or
+	// fails in a way that a retry can fix.
 	ExecutionAuto Execution = "auto"
-	// ExecutionInline answers within the Nexus start request or not at all.
+	// ExecutionInline makes all attempts within the Nexus start request, or fails
+	// with it. It is refused for a request that may be made only once, because a
+	// start request is repeated when its answer is lost.
 	ExecutionInline Execution = "inline"
-	// ExecutionDurable runs the request in a workflow of the handler's namespace. A
-	// handler that cannot refuses it with NOT_IMPLEMENTED.
+	// ExecutionDurable makes all attempts in a workflow of the handler's namespace.
 	ExecutionDurable Execution = "durable"
 )
 
@@ -60,9 +63,12 @@ type RequestOptions struct {
 	// ScheduleToCloseTimeout limits all attempts together. Zero means no limit.
 	// Package caller gives the Nexus operation 2.5 seconds more.
 	ScheduleToCloseTimeout time.Duration
-	// RetryPolicy has the meaning of a Temporal activity's for a handler that
-	// retries; one that runs requests inline makes a single attempt and heeds
-	// NonRetryableErrorTypes alone. Nil means Temporal's default policy.
+	// RetryPolicy has the meaning of a Temporal activity's. Its
+	// NonRetryableErrorTypes are those of [ErrorType], and
+	// "TemporalTimeout:StartToClose" for an attempt that timed out. With a
+	// MaximumAttempts of 1 the request reaches the server at most once. Nil means
+	// Temporal's default policy, except for a tool that declares itself
+	// destructive and not idempotent: at most once.
 	RetryPolicy *temporal.RetryPolicy
 	// Execution is where the request runs. Empty means [ExecutionAuto].
 	Execution Execution

@@ -114,6 +114,30 @@ func mishaps() []mishap {
 	}...)
 }
 
+// ways are those in which a call that fails for as long as it is allowed to comes
+// to its end.
+var ways = map[string]mcpnexus.RequestOptions{
+	"in the Nexus request":           {Execution: mcpnexus.ExecutionInline, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 2}},
+	"in the second attempt, durably": {RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 2}},
+	alone:                            single,
+}
+
+const alone = "in the only attempt"
+
+// single allows one attempt.
+var single = mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}
+
+// over adds a mishap's own options to a way's.
+func over(way, own mcpnexus.RequestOptions) mcpnexus.RequestOptions {
+	way.StartToCloseTimeout = own.StartToCloseTimeout
+	if own.RetryPolicy != nil {
+		policy := *way.RetryPolicy
+		policy.NonRetryableErrorTypes = own.RetryPolicy.NonRetryableErrorTypes
+		way.RetryPolicy = &policy
+	}
+	return way
+}
+
 // statuses are the mishaps that only HTTP has.
 func statuses() []mishap {
 	var all []mishap
@@ -167,11 +191,17 @@ func TestEveryErrorOfTheContractReachesWorkflowCode(t *testing.T) {
 				handler.Server{Name: "dying", Transport: c.rude},
 				handler.Server{Name: "endless", Transport: c.endless},
 				handler.Server{Name: "missing", Transport: c.missing})
-			for _, m := range c.mishaps {
-				t.Run(m.name, func(t *testing.T) {
-					t.Parallel()
-					m.happen(t, p)
-				})
+			for way, options := range ways {
+				if way != alone && name != "over HTTP" {
+					continue // the transport makes no difference to it
+				}
+				for _, m := range c.mishaps {
+					t.Run(m.name+", "+way, func(t *testing.T) {
+						t.Parallel()
+						m.options = over(options, m.options)
+						m.happen(t, p)
+					})
+				}
 			}
 		})
 	}
@@ -268,7 +298,7 @@ func TestASessionThatTheServerLostIsWorthARetryAndTheNextCallHasAnother(t *testi
 	want := mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: 404}
 	p.run(t, func(ctx workflow.Context) error {
 		c := &complaints{}
-		client := p.client("rude", caller.Options{})
+		client := p.client("rude", caller.Options{Request: single})
 		_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "status", Arguments: map[string]any{"status": 404}})
 		if got, ok := mcpnexus.ErrorFrom(err); assert.True(c, ok, "%v", err) {
 			want.Message = got.Message
@@ -323,7 +353,7 @@ func TestAToolThatNeverAnswersTimesOutBeforeItsHandlerIsCalledAgain(t *testing.T
 			p := publish(t, handler.Server{Name: "rude", Transport: c.transport})
 			p.run(t, func(ctx workflow.Context) error {
 				c := &complaints{}
-				client := p.client("rude", caller.Options{})
+				client := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionInline}})
 				_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "silent"})
 				if got, ok := mcpnexus.ErrorFrom(err); assert.True(c, ok, "%v", err) {
 					assert.Equal(c, mcpnexus.ErrorTypeTimeout, got.Type)

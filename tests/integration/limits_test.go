@@ -215,7 +215,7 @@ func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
 
 			// A hundred calls fail, spread over the minute.
 			failing := p.start(t, func(ctx workflow.Context) error {
-				client := p.client("dead", caller.Options{})
+				client := p.client("dead", caller.Options{Request: mcpnexus.RequestOptions{ScheduleToCloseTimeout: 12 * time.Second}})
 				for range 4 {
 					next := workflow.Now(ctx).Add(15 * time.Second)
 					futures := make([]*caller.Future[*mcp.CallToolResult], 25)
@@ -224,7 +224,7 @@ func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
 					}
 					for _, future := range futures {
 						_, err := future.Get(ctx)
-						if e, ok := mcpnexus.ErrorFrom(err); !ok || e.NonRetryable {
+						if !mcpnexus.Retryable(err) {
 							return fmt.Errorf("a call of the dead server ended with: %w", err)
 						}
 					}

@@ -147,7 +147,7 @@ func TestACallThatHangsIsSeenWhereTheReadmeSays(t *testing.T) {
 		t.Cleanup(mute.Close)
 		p := publish(t, handler.Server{Name: "mute", Transport: handler.HTTP{Endpoint: mute.URL}, ConnectTimeout: time.Second})
 		p.run(t, func(ctx workflow.Context) error {
-			_, err := p.client("mute", caller.Options{}).Discover(ctx, nil)
+			_, err := p.client("mute", caller.Options{Request: single}).Discover(ctx, nil)
 			e, ok := mcpnexus.ErrorFrom(err)
 			if !ok || e.Type != mcpnexus.ErrorTypeTimeout || !strings.Contains(e.Message, "no connection to the server") || !strings.Contains(e.Message, "Server.ProtocolVersion") {
 				return fmt.Errorf("got %w", err)
@@ -198,7 +198,7 @@ func TestTheOtherErrorsOfTheReadmeArriveAsItSays(t *testing.T) {
 		"a bad option":        {with(p, "rude", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: -1}}), refused(nexus.HandlerErrorTypeBadRequest), "`BAD_REQUEST`"},
 		"an argument to none": {with(p, "rude", caller.Options{Request: mcpnexus.RequestOptions{FactoryArgument: json.RawMessage("1")}}), refused(nexus.HandlerErrorTypeBadRequest), "`BAD_REQUEST`"},
 		"no such service":     {with(p, "polite", caller.Options{}), refused(nexus.HandlerErrorTypeNotFound), "`NOT_FOUND`"},
-		"durable execution":   {with(p, "rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}}), refused(nexus.HandlerErrorTypeNotImplemented), "`NOT_IMPLEMENTED`"},
+		"one attempt inline":  {with(p, "rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionInline, RetryPolicy: single.RetryPolicy}}), refused(nexus.HandlerErrorTypeBadRequest), "`execution: inline`"},
 		"nobody polls": {with(nobody, "rude", caller.Options{Request: mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Second}}), func(t assert.TestingT, err error) {
 			var timeout *temporal.TimeoutError
 			if assert.ErrorAs(t, err, &timeout) {

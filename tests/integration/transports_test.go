@@ -272,7 +272,8 @@ func TestAFactorysArgumentIsTheCallersAndEachCallWithOneConnectsAnew(t *testing.
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Equal(t, []string{"", `"acme"`, `"acme"`, `[1,{"a":null}]`, `[1,{"a":null}]`}, arguments)
+	assert.Equal(t, []string{"", `"acme"`, `"acme"`, `"acme"`, `[1,{"a":null}]`, `[1,{"a":null}]`, `[1,{"a":null}]`}, arguments,
+		"once more for each argument, to list the tools of its server")
 }
 
 func TestHeadersReachTheServerWithEveryRequest(t *testing.T) {

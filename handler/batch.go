@@ -1,0 +1,599 @@
+package handler
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nexus-rpc/sdk-go/nexus"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/temporalnexus"
+	"go.temporal.io/sdk/workflow"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// A batch is a call-tools operation on its way. It is as many starts of call-tool,
+// which have one answer: inline if all have ended in time, otherwise
+// [batchWorkflow], to which each is handed over from where it is. If one of them
+// is to be durable from its first attempt on, none is begun here: nothing would
+// be gained by it.
+type batch struct {
+	*service
+	calls []*start
+	raw   []json.RawMessage // the calls as they came
+	// defaults are the options of calls that came without.
+	defaults mcpnexus.RequestOptions
+	options  nexus.StartOperationOptions
+	temporal *temporalnexus.NexusClient // nil outside of a Temporal worker
+	key      string
+	began    time.Time
+}
+
+// batchOperation names a batch in messages.
+var batchOperation = operation{name: mcpnexus.OperationCallTools}
+
+const (
+	// batchWidth is the most calls of one batch that run at the same time in the
+	// process that was asked. In a workflow the worker's own limits hold them back.
+	batchWidth = 100
+	// maxBatchHistory is the most bytes of results that a batch may put into the
+	// history of its workflow, which a Temporal server terminates when it exceeds
+	// 50 MB. Of more than 20 calls that are settled durably, each may therefore have
+	// a result of no more than its share: still 20 times what there is room for in
+	// the operation's result.
+	maxBatchHistory = 40 << 20
+)
+
+// callID is the request ID of one call of a batch.
+func callID(requestID string, i int) string { return fmt.Sprintf("%s/%d", requestID, i) }
+
+func (b *batch) callKey(i int) string { return batchCallKey(b.key, i) }
+
+func batchCallKey(key string, i int) string { return fmt.Sprintf("%s/%d", key, i) }
+
+// startBatch is the [starter] of call-tools.
+func (s *service) startBatch(ctx context.Context, temporal *temporalnexus.NexusClient, input json.RawMessage, options nexus.StartOperationOptions) (reply, error) {
+	refuse := func(kind nexus.HandlerErrorType, reason string) (reply, error) {
+		return reply{}, s.refuse(kind, batchOperation, &request{}, reason)
+	}
+	b, err := s.parseBatch(input, options)
+	if err != nil {
+		return refuse(nexus.HandlerErrorTypeBadRequest, err.Error())
+	}
+	if !s.handler.begin() {
+		// Nothing has been sent: Temporal shall ask another worker.
+		return refuse(nexus.HandlerErrorTypeUnavailable, errStopping.Error())
+	}
+	defer s.handler.calls.Done()
+	b.temporal = temporal
+	for i, c := range b.calls {
+		c.temporal = temporal
+		if c.req.options.Execution != mcpnexus.ExecutionDurable {
+			continue
+		}
+		if temporal == nil {
+			return refuse(nexus.HandlerErrorTypeNotImplemented, fmt.Sprintf("calls[%d]: execution: durable needs a Temporal worker, which this handler does not run on; want auto or inline", i))
+		}
+		return b.durable(ctx, b.standing(make([]*call, len(b.calls))))
+	}
+	if temporal == nil {
+		return b.inline(ctx)
+	}
+	switch i, why := b.atMostOnce(ctx); {
+	case i >= 0 && b.isInline():
+		return refuse(nexus.HandlerErrorTypeBadRequest, fmt.Sprintf("calls[%d]: execution: inline cannot keep a request to one attempt, as %s asks, because Temporal starts an operation again when its answer is lost: want auto or durable, or a retryPolicy with more attempts", i, why))
+	case i >= 0:
+		return b.durable(ctx, b.standing(make([]*call, len(b.calls))))
+	case b.isInline():
+		return b.inline(ctx)
+	}
+	return b.auto(ctx)
+}
+
+// parseBatch reads the input of call-tools.
+func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperationOptions) (*batch, error) {
+	whole, err := s.parse(batchOperation, input, options, mcpnexus.RequestOptions{})
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{
+		service: s, defaults: whole.options, options: options,
+		key: callKey(s.name, batchOperation.name, options.RequestID, input), began: time.Now(),
+	}
+	// These params reach nobody: what is not known here would be lost.
+	for _, name := range slices.Sorted(maps.Keys(whole.params)) {
+		if name != "calls" && name != "_meta" {
+			return nil, fmt.Errorf("%.64s: unknown field, want calls and _meta", name)
+		}
+	}
+	if calls, ok := whole.params["calls"]; !ok {
+		return nil, errors.New(`the input has no "calls"`)
+	} else if err := json.Unmarshal(calls, &b.raw); err != nil {
+		return nil, errors.New("calls is not an array, want one with the params of each call")
+	}
+	switch {
+	case len(b.raw) == 0:
+		return nil, errors.New("calls is empty, want at least one call")
+	case len(b.raw) > mcpnexus.MaxBatchCalls:
+		return nil, fmt.Errorf("calls has %d calls, the limit is %d", len(b.raw), mcpnexus.MaxBatchCalls)
+	}
+	for i, raw := range b.raw {
+		options.RequestID = callID(b.options.RequestID, i)
+		req, err := s.parse(callToolOperation, raw, options, b.defaults)
+		if err != nil {
+			return nil, fmt.Errorf("calls[%d]: %w", i, err)
+		}
+		b.calls = append(b.calls, &start{service: s, op: callToolOperation, req: req, options: options})
+		if first := b.calls[0].req.options.Execution; (first == mcpnexus.ExecutionInline) != (req.options.Execution == mcpnexus.ExecutionInline) {
+			return nil, fmt.Errorf("calls[%d]: execution: inline is for all calls of a batch or for none", i)
+		}
+	}
+	return b, nil
+}
+
+func (b *batch) isInline() bool {
+	return b.calls[0].req.options.Execution == mcpnexus.ExecutionInline
+}
+
+// atMostOnce returns the first call that may reach the server only once, or that
+// may be one, and who says so; -1 when there is none.
+func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
+	ctx, cancel := context.WithTimeout(ctx, b.calls[0].window(ctx))
+	defer cancel()
+	logger := b.handler.logger(ctx)
+	mute := make(map[argumentKey]bool) // servers that do not tell need be asked only once
+	for i, c := range b.calls {
+		if once(c.req.options) {
+			return i, "retryPolicy.maximumAttempts"
+		}
+		key := keyOf(c.req.options.FactoryArgument)
+		if mute[key] {
+			continue
+		}
+		declared, known := b.declared(ctx, c.op, c.req, logger)
+		// As for a single call: what is not known now is asked again when the request
+		// is about to be sent.
+		if declared || !known && !b.isInline() {
+			return i, "the tool's destructiveHint"
+		}
+		mute[key] = !known
+	}
+	return -1, ""
+}
+
+// auto makes the first attempt of each call and answers with their outcomes, or
+// after a while with a durable workflow that takes over.
+func (b *batch) auto(ctx context.Context) (reply, error) {
+	window, room, width := b.calls[0].window(ctx), maxRunning, batchWidth
+	if b.handler.running.claim(b.key) != nil {
+		// A workflow has it, to which an earlier start gave also what it had not begun.
+		window, room, width = 0, 0, len(b.calls)
+	}
+	over := time.NewTimer(window)
+	defer over.Stop()
+	end := time.Now().Add(window)
+	calls := b.send(ctx, over, width, func(i int) *call {
+		c := b.calls[i]
+		return c.launch(ctx, b.callKey(i), room, func(ctx context.Context) (json.RawMessage, error) {
+			return c.try(ctx, attemptTimeout(c.req.options, 0), c.op, c.req)
+		})
+	}, func(i int, ended *call) {
+		// The next attempt of one is not to wait for the first of another.
+		if state, again := b.calls[i].after(ended); again && time.Now().Add(state.Delay).Before(end) {
+			end = time.Now().Add(state.Delay)
+			over.Reset(state.Delay)
+		}
+	})
+	if b.handler.isDraining() {
+		// See start.auto.
+		awaitAll(calls, leftOf(ctx)-handOffTime)
+	}
+	states := b.standing(calls)
+	if settled(states) {
+		return b.answer(calls), nil
+	}
+	answer, err := b.durable(ctx, states)
+	if err == nil {
+		return answer, nil
+	}
+	// As for a single call: it may end well without.
+	warn(b.handler.logger(ctx), "Handing running calls off failed", "MCPServer", b.name, "error", err)
+	awaitAll(calls, leftOf(ctx))
+	if settled(b.standing(calls)) {
+		return b.answer(calls), nil
+	}
+	return reply{}, err
+}
+
+// inline makes all attempts of all calls within the time of the Nexus request.
+func (b *batch) inline(ctx context.Context) (reply, error) {
+	end := time.Now().Add(leftOf(ctx))
+	over := time.NewTimer(time.Until(end) + 3*settleTime)
+	defer over.Stop()
+	var stops []func() bool
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}()
+	calls := b.send(ctx, over, batchWidth, func(i int) *call {
+		if !time.Now().Before(end) {
+			return nil
+		}
+		c := b.calls[i].launchInline(ctx, b.callKey(i), end)
+		if b.temporal == nil { // where nobody cancels a Nexus request's context
+			stops = append(stops, context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) }))
+		}
+		return c
+	}, func(int, *call) {})
+	if ctx.Err() != nil {
+		return reply{}, failed(b.contractError(batchOperation, &request{}, context.Cause(ctx)))
+	}
+	for _, c := range calls {
+		if c != nil && !c.hasEnded() {
+			// A redelivered start met a call that takes longer than what it has.
+			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, "still running")
+		}
+	}
+	return b.answer(calls), nil
+}
+
+// send begins the calls, at most width of them at a time, tells of each that has
+// ended, and returns when all have, or when it is over. Calls that were not begun
+// are nil.
+func (b *batch) send(ctx context.Context, over *time.Timer, width int, begin func(i int) *call, ended func(i int, c *call)) []*call {
+	calls := make([]*call, len(b.calls))
+	ends := make(chan int, len(calls))
+	running := 0
+	for next := 0; ; {
+		for ; next < len(calls) && running < width; next++ {
+			i, c := next, begin(next)
+			if c == nil {
+				continue
+			}
+			calls[i] = c
+			if c.hasEnded() { // for an earlier start
+				ended(i, c)
+				continue
+			}
+			running++
+			go func() {
+				<-c.ended
+				ends <- i
+			}()
+		}
+		if running == 0 {
+			return calls
+		}
+		select {
+		case i := <-ends:
+			running--
+			ended(i, calls[i])
+		case <-over.C:
+			return calls
+		case <-ctx.Done():
+			return calls
+		}
+	}
+}
+
+// awaitAll waits until the calls have ended, not longer than the given time.
+func awaitAll(calls []*call, longest time.Duration) {
+	timer := time.NewTimer(max(0, longest))
+	defer timer.Stop()
+	for _, c := range calls {
+		if c == nil {
+			continue
+		}
+		select {
+		case <-c.ended:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+func (c *call) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// A callState is how far one call of a batch has come. The zero value is its
+// beginning.
+type callState struct {
+	// Ended is true when the call has its outcome, which then is with the workflow's
+	// items in place of the call.
+	Ended bool `json:"ended,omitempty"`
+	// Running is the time that the attempt has left that is being made. A
+	// call that has ended is running too, as far as the workflow can tell, if its
+	// outcome is too large for the items.
+	Running time.Duration `json:"runningNanoseconds,omitempty"`
+	// The others are those of a durableState.
+	Attempts int32         `json:"attempts,omitempty"`
+	Delay    time.Duration `json:"delayNanoseconds,omitempty"`
+	Left     time.Duration `json:"leftNanoseconds,omitempty"`
+
+	call *call // nil when there is none
+}
+
+func settled(states []callState) bool {
+	return !slices.ContainsFunc(states, func(s callState) bool { return !s.Ended })
+}
+
+// standing returns how far each call has come.
+func (b *batch) standing(calls []*call) []callState {
+	states := make([]callState, len(calls))
+	for i, c := range calls {
+		options := b.calls[i].req.options
+		s := &states[i]
+		if c == nil {
+			// Another start of the operation, beside this one, may have begun it.
+			c, _ = b.handler.running.begin(b.callKey(i), 0)
+			calls[i] = c
+		}
+		if s.call = c; c == nil {
+			s.Left, _ = remaining(options, time.Since(b.began))
+			continue
+		}
+		s.Left, _ = remaining(options, time.Since(c.began))
+		if !c.hasEnded() {
+			s.Running = max(time.Second, attemptTimeout(options, 0).timeout-time.Since(c.began))
+			continue
+		}
+		next, again := b.calls[i].after(c)
+		if s.Ended = !again; again {
+			s.Attempts, s.Delay = next.Attempts, max(0, next.Delay-time.Since(c.at))
+		}
+	}
+	return states
+}
+
+// answer answers with the outcomes of calls that have ended.
+func (b *batch) answer(calls []*call) reply {
+	outcomes := make([]batchOutcome, len(calls))
+	for i, c := range calls {
+		if c == nil {
+			notBegun := &timeoutError{what: "not begun", timeout: time.Since(b.began).Round(time.Millisecond), why: ", the time that the Nexus request had left"}
+			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, notBegun)
+			continue
+		}
+		outcomes[i] = c.outcome()
+	}
+	return reply{result: assemble(outcomes, b.handler.options.MaxResultBytes, func(i int) string { return b.title(callToolOperation, b.calls[i].req) })}
+}
+
+func (c *call) outcome() batchOutcome { return batchOutcome{Result: c.result, Error: c.failure} }
+
+// A batchRequest is the first argument of [batchWorkflow]. The second are the
+// items: a JSON array with the outcome of each call that has one, and with the
+// others as they came.
+type batchRequest struct {
+	Service   string `json:"service"`
+	RequestID string `json:"requestId"`
+	// Options are those of calls that came without.
+	Options mcpnexus.RequestOptions `json:"options,omitzero"`
+	// Trace has the start request's headers that travel on in the calls' _meta.
+	Trace nexus.Header `json:"trace,omitempty"`
+	// Caller is the workflow whose end makes the request pointless.
+	Caller         *callerRun `json:"caller,omitempty"`
+	MaxResultBytes int        `json:"maxResultBytes"`
+	// TaskQueue and Key are where calls run that run already.
+	TaskQueue string      `json:"taskQueue,omitempty"`
+	Key       string      `json:"key,omitempty"`
+	Calls     []callState `json:"calls"`
+}
+
+// durable starts the batch's workflow, or finds it started by an earlier start of
+// the operation.
+func (b *batch) durable(ctx context.Context, states []callState) (reply, error) {
+	// Whatever becomes of the answer, a later start begins nothing.
+	if mark, known := b.handler.running.begin(b.key, noLimit); !known {
+		b.handler.running.end(mark, ending{stopped: true})
+	}
+	in := batchRequest{
+		Service: b.name, RequestID: b.options.RequestID, Options: b.defaults, Trace: nexus.Header{}, Caller: callerOf(b.options.Links),
+		MaxResultBytes: b.handler.options.MaxResultBytes, Calls: states,
+	}
+	for _, name := range traceHeaders {
+		if value := b.options.Header.Get(name); value != "" {
+			in.Trace[name] = value
+		}
+	}
+	var handed []*call
+	items := b.items(states)
+	for i := range states {
+		if states[i].Running > 0 {
+			handed = append(handed, states[i].call)
+		}
+	}
+	if len(handed) > 0 {
+		queue, err := b.handler.processQueue(temporalnexus.GetClient(ctx))
+		if err != nil {
+			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, err.Error())
+		}
+		in.TaskQueue, in.Key = queue, b.key
+	}
+	answer, err := startWorkflow(ctx, *b.temporal, client.StartWorkflowOptions{
+		ID:                       workflowID(b.name, batchOperation.name, b.options.RequestID),
+		WorkflowExecutionTimeout: operationTimeout(b.options.Header),
+		StaticSummary:            fmt.Sprintf("%s (%d calls)", b.title(batchOperation, &request{}), len(b.calls)),
+	}, BatchWorkflowType, in, rawValue(items))
+	if err != nil {
+		return reply{}, err
+	}
+	for _, c := range handed {
+		b.handler.running.owe(c)
+	}
+	return answer, nil
+}
+
+// items returns the workflow's second argument, which has an outcome in place of
+// a call as long as it is no larger than a request may be. Other outcomes are
+// left to be asked for.
+func (b *batch) items(states []callState) json.RawMessage {
+	items := slices.Clone(b.raw)
+	room := mcpnexus.MaxRequestBytes
+	for _, item := range items {
+		room -= len(item) + len(",")
+	}
+	for i := range states {
+		s := &states[i]
+		if !s.Ended {
+			continue
+		}
+		outcome := s.call.outcome().encode()
+		if more := len(outcome) - len(items[i]); more <= room {
+			room -= more
+			items[i] = outcome
+			continue
+		}
+		s.Ended, s.Running = false, time.Second
+	}
+	return join(items)
+}
+
+// join makes an array of values.
+func join(values []json.RawMessage) json.RawMessage {
+	out := []byte{'['}
+	for i, value := range values {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, value...)
+	}
+	return append(out, ']')
+}
+
+// batchWorkflow sees the calls of a batch to their ends, and returns the
+// operation's result.
+func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawValue) (converter.RawValue, error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(payload.Payload().GetData(), &items); err != nil || len(items) != len(in.Calls) {
+		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the items are not an array with one for each call", "", err)
+	}
+	open := 0
+	for _, state := range in.Calls {
+		if !state.Ended {
+			open++
+		}
+	}
+	outcomes := make([]batchOutcome, len(items))
+	subjects := make([]string, len(items))
+	wg := workflow.NewWaitGroup(ctx)
+	for i, item := range items {
+		if in.Calls[i].Ended {
+			if err := json.Unmarshal(item, &outcomes[i]); err != nil {
+				return converter.RawValue{}, temporal.NewNonRetryableApplicationError("an item is not an outcome", "", err)
+			}
+			continue
+		}
+		req, err := parseRequest(callToolOperation, item, nexus.StartOperationOptions{RequestID: callID(in.RequestID, i), Header: in.Trace}, in.Options)
+		if err != nil {
+			return converter.RawValue{}, temporal.NewNonRetryableApplicationError("an item is not a call", "", err)
+		}
+		subjects[i] = req.subject
+		wg.Add(1)
+		workflow.GoNamed(ctx, fmt.Sprintf("calls[%d]", i), func(ctx workflow.Context) {
+			defer wg.Done()
+			outcomes[i] = in.settle(ctx, i, req, min(in.MaxResultBytes, maxBatchHistory/open))
+		})
+	}
+	wg.Wait(ctx)
+	if ctx.Err() != nil {
+		return converter.RawValue{}, ctx.Err()
+	}
+	return rawValue(assemble(outcomes, in.MaxResultBytes, func(i int) string { return title(in.Service, callToolOperation.name, subjects[i]) })), nil
+}
+
+// settle sees one call to its end, as [requestWorkflow] does a single one.
+func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResultBytes int) batchOutcome {
+	state := in.Calls[i]
+	r := &durableRun{began: workflow.Now(ctx), durableRequest: durableRequest{
+		Service: in.Service, Operation: callToolOperation.name, Subject: req.subject, RequestID: req.id,
+		Options: req.options, Caller: in.Caller, MaxResultBytes: maxResultBytes,
+		durableState: durableState{Attempts: state.Attempts, Delay: state.Delay, Left: state.Left},
+	}}
+	if state.Running > 0 {
+		r.Running = &runningCall{TaskQueue: in.TaskQueue, Key: batchCallKey(in.Key, i), Left: state.Running}
+	}
+	result, err := r.settle(ctx, rawValue(encode(req.params)))
+	if err == nil {
+		return batchOutcome{Result: result.Payload().GetData()}
+	}
+	e, ok := mcpnexus.ErrorFrom(err)
+	if !ok {
+		e = r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+	}
+	return batchOutcome{Error: e}
+}
+
+// An outcome is what became of one call of a batch, in the contract's form. The
+// result is as the MCP server sent it.
+type batchOutcome struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *mcpnexus.Error `json:"error,omitempty"`
+}
+
+func (o batchOutcome) encode() json.RawMessage {
+	if o.Error != nil {
+		return encode(o)
+	}
+	// As it is: encoding it would cost time, and space that it has.
+	return slices.Concat([]byte(`{"result":`), o.Result, []byte(`}`))
+}
+
+// assemble makes the operation's result of the outcomes. Those that do not fit,
+// in the order of the calls, are cut down to an error.
+func assemble(outcomes []batchOutcome, limit int, title func(i int) string) json.RawMessage {
+	const before, after = `{"results":`, `}`
+	entries := make([]json.RawMessage, len(outcomes))
+	room := limit - len(before) - len("[]") - len(after)
+	for i, o := range outcomes {
+		entries[i] = o.encode()
+		room -= len(entries[i]) + len(",")
+	}
+	if room < 0 {
+		cut := make([]json.RawMessage, len(outcomes))
+		for i, o := range outcomes {
+			if cut[i] = o.cut(limit, title(i)).encode(); len(cut[i]) > len(entries[i]) {
+				cut[i] = entries[i]
+			}
+			room += len(entries[i]) - len(cut[i])
+		}
+		for i := range entries {
+			if more := len(entries[i]) - len(cut[i]); more <= room {
+				room -= more
+			} else {
+				entries[i] = cut[i]
+			}
+		}
+	}
+	return bytes.Join([][]byte{[]byte(before), join(entries), []byte(after)}, nil)
+}
+
+// cut returns what is left of an outcome for which there is no room.
+func (o batchOutcome) cut(limit int, title string) batchOutcome {
+	if o.Error == nil {
+		return batchOutcome{Error: mcpnexus.NewError(mcpnexus.Error{
+			Type: mcpnexus.ErrorTypeResultTooLarge, Size: int64(len(o.Result)), Limit: int64(limit),
+			Message: message(fmt.Sprintf("%s: the results of the batch do not fit together into %d bytes, this one of %d has no room: make smaller batches", title, limit, len(o.Result))),
+		})}
+	}
+	e := *o.Error
+	e.Data = nil
+	const enough = 256
+	e.Message, e.Problem, e.Rule = truncate(e.Message, enough), truncate(e.Problem, enough), truncate(e.Rule, enough)
+	return batchOutcome{Error: &e}
+}

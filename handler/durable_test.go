@@ -1,0 +1,320 @@
+package handler_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/handler"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// A worktop is an MCP server whose one tool does what a test wants.
+type worktop struct {
+	calls atomic.Int32
+	// away is how many connections cannot be opened at first.
+	away atomic.Int32
+	// work is told how often it was called, itself included.
+	work        func(ctx context.Context, call int32) error
+	annotations *mcp.ToolAnnotations
+}
+
+func (w *worktop) server() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "worktop", Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: "work", InputSchema: map[string]any{"type": "object"}, Annotations: w.annotations}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if err := w.work(ctx, w.calls.Add(1)); err != nil {
+			return nil, err
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "<done>"}}}, nil
+	})
+	return server
+}
+
+// away is an error that a retry can fix.
+var away = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "not now"}
+
+// call calls the tool from a workflow in a test environment and returns the
+// result's text. The environment's clock jumps over timers and backoff.
+func (w *worktop) call(t *testing.T, options mcpnexus.RequestOptions, prepare ...func(*testsuite.TestWorkflowEnvironment)) (string, error) {
+	t.Helper()
+	h, err := handler.New(handler.Options{
+		Servers: []handler.Server{{Name: "worktop", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) {
+			if w.away.Add(-1) >= 0 {
+				return nil, errors.New("not there yet")
+			}
+			here, there := mcp.NewInMemoryTransports()
+			_, err := w.server().Connect(context.Background(), there, nil)
+			return here, err
+		})}},
+		InlineWindow: 100 * time.Millisecond,
+		Logger:       &lines{},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		assert.NoError(t, h.Close(ctx))
+	})
+	suite := testsuite.WorkflowTestSuite{}
+	suite.SetLogger(&lines{})
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute)
+	h.Register(env)
+	for _, p := range prepare {
+		p(env)
+	}
+	env.ExecuteWorkflow(func(ctx workflow.Context) (string, error) {
+		params := map[string]any{"name": "work", "_meta": map[string]any{mcpnexus.MetaKeyOptions: options}}
+		var result json.RawMessage
+		if err := workflow.NewNexusClient("any", "worktop").ExecuteOperation(ctx, mcpnexus.OperationCallTool, params, workflow.NexusOperationOptions{}).Get(ctx, &result); err != nil {
+			return "", err
+		}
+		var read mcp.CallToolResult
+		if err := json.Unmarshal(result, &read); err != nil {
+			return "", err
+		}
+		return read.Content[0].(*mcp.TextContent).Text, nil
+	})
+	require.True(t, env.IsWorkflowCompleted())
+	if err := env.GetWorkflowError(); err != nil {
+		return "", err
+	}
+	var text string
+	require.NoError(t, env.GetWorkflowResult(&text))
+	return text, nil
+}
+
+// after returns err when d has passed.
+func after(ctx context.Context, d time.Duration, err error) error {
+	select {
+	case <-time.After(d):
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var everyExecution = []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionInline, mcpnexus.ExecutionDurable}
+
+func TestACallOfAnyExecutionIsAnsweredAndRunsOnce(t *testing.T) {
+	for _, execution := range everyExecution {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{work: func(context.Context, int32) error { return nil }}
+			text, err := w.call(t, mcpnexus.RequestOptions{Execution: execution})
+			require.NoError(t, err)
+			assert.Equal(t, "<done>", text)
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestACallThatTakesLongerThanTheWindowIsHandedOffAndRunsOnce(t *testing.T) {
+	for _, execution := range everyExecution {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{work: func(ctx context.Context, _ int32) error { return after(ctx, 500*time.Millisecond, nil) }}
+			text, err := w.call(t, mcpnexus.RequestOptions{Execution: execution})
+			require.NoError(t, err)
+			assert.Equal(t, "<done>", text)
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestRetryableFailuresAreRetriedByTheCallersPolicyWhicheverWayTheCallTakes(t *testing.T) {
+	for _, execution := range everyExecution {
+		for name, slow := range map[string]time.Duration{"at once": 0, "after the window": 300 * time.Millisecond} {
+			t.Run(string(execution)+", failing "+name, func(t *testing.T) {
+				w := &worktop{work: func(ctx context.Context, call int32) error {
+					if call > 2 {
+						return nil
+					}
+					return after(ctx, slow, away)
+				}}
+				text, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 10 * time.Millisecond, MaximumAttempts: 3}})
+				require.NoError(t, err)
+				assert.Equal(t, "<done>", text)
+				assert.Equal(t, int32(3), w.calls.Load())
+			})
+			t.Run(string(execution)+", failing for ever "+name, func(t *testing.T) {
+				w := &worktop{work: func(ctx context.Context, call int32) error { return after(ctx, slow, away) }}
+				_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 10 * time.Millisecond, MaximumAttempts: 3}})
+				e, ok := mcpnexus.ErrorFrom(err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
+				assert.Equal(t, int64(jsonrpc.CodeInternalError), e.Code)
+				assert.False(t, e.NonRetryable, "another call may succeed")
+				assert.Equal(t, `worktop: call-tool "work": not now (JSON-RPC error -32603)`, e.Message)
+				assert.Equal(t, int32(3), w.calls.Load())
+			})
+		}
+	}
+}
+
+func TestWithoutAPolicyACallIsRetriedUntilItSucceeds(t *testing.T) {
+	w := &worktop{work: func(_ context.Context, call int32) error {
+		if call <= 8 { // the test environment allows an activity ten attempts
+			return away
+		}
+		return nil
+	}}
+	text, err := w.call(t, mcpnexus.RequestOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "<done>", text)
+	assert.Equal(t, int32(9), w.calls.Load())
+}
+
+func TestAnErrorThatThePolicyNamesIsNotRetried(t *testing.T) {
+	for _, execution := range everyExecution {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{work: func(context.Context, int32) error { return away }}
+			_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, RetryPolicy: &temporal.RetryPolicy{NonRetryableErrorTypes: []string{"MCPProtocolError"}}})
+			e, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.True(t, e.NonRetryable)
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestAnAttemptThatOutlivesItsTimeoutIsCancelledAndRetried(t *testing.T) {
+	for _, execution := range everyExecution {
+		t.Run(string(execution), func(t *testing.T) {
+			cancelled := make(chan struct{}, 1)
+			w := &worktop{work: func(ctx context.Context, call int32) error {
+				if call > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				cancelled <- struct{}{}
+				return ctx.Err()
+			}}
+			text, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 400 * time.Millisecond, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 10 * time.Millisecond}})
+			require.NoError(t, err)
+			assert.Equal(t, "<done>", text)
+			assert.Equal(t, int32(2), w.calls.Load())
+			<-cancelled
+		})
+	}
+}
+
+func TestARetryThatWouldBeginAfterTheScheduleToCloseTimeoutIsNotMade(t *testing.T) {
+	for _, execution := range everyExecution {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{work: func(context.Context, int32) error { return away }}
+			_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, ScheduleToCloseTimeout: 5 * time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 10 * time.Second}})
+			e, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, "what failed, and not that time was over")
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestWhatMayRunOnceRunsOnce(t *testing.T) {
+	yes := true
+	once := &temporal.RetryPolicy{MaximumAttempts: 1}
+	for name, c := range map[string]struct {
+		annotations *mcp.ToolAnnotations
+		policy      *temporal.RetryPolicy
+		runs        int32
+	}{
+		"the caller says so":                              {nil, once, 1},
+		"the tool says that it is destructive":            {&mcp.ToolAnnotations{DestructiveHint: &yes}, nil, 1},
+		"the tool says so, but the caller has a policy":   {&mcp.ToolAnnotations{DestructiveHint: &yes}, &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 3}, 3},
+		"a destructive tool that is idempotent is not it": {&mcp.ToolAnnotations{DestructiveHint: &yes, IdempotentHint: true}, nil, 3},
+		"a tool that says nothing is not it":              {nil, nil, 3},
+	} {
+		for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+			t.Run(fmt.Sprintf("%s, %s", name, execution), func(t *testing.T) {
+				w := &worktop{annotations: c.annotations, work: func(_ context.Context, call int32) error {
+					if call == 3 {
+						return nil
+					}
+					return away
+				}}
+				_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, RetryPolicy: c.policy})
+				assert.Equal(t, c.runs, w.calls.Load())
+				if c.runs > 1 {
+					require.NoError(t, err)
+					return
+				}
+				e, ok := mcpnexus.ErrorFrom(err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, "it has run and failed: that is known")
+				assert.False(t, e.NonRetryable)
+			})
+		}
+	}
+}
+
+func TestACallThatWasNeverSentIsNotTheOnlyAttempt(t *testing.T) {
+	yes := true
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{annotations: &mcp.ToolAnnotations{DestructiveHint: &yes}, work: func(context.Context, int32) error { return nil }}
+			w.away.Store(6) // each attempt asks for the tools first
+			text, err := w.call(t, mcpnexus.RequestOptions{Execution: execution})
+			require.NoError(t, err)
+			assert.Equal(t, "<done>", text)
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestInlineCannotPromiseOneAttempt(t *testing.T) {
+	yes := true
+	for name, c := range map[string]struct {
+		annotations *mcp.ToolAnnotations
+		policy      *temporal.RetryPolicy
+		want        string
+	}{
+		"the caller's policy": {nil, &temporal.RetryPolicy{MaximumAttempts: 1}, "retryPolicy.maximumAttempts"},
+		"the tool's hint":     {&mcp.ToolAnnotations{DestructiveHint: &yes}, nil, "destructiveHint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &worktop{annotations: c.annotations, work: func(context.Context, int32) error { return nil }}
+			_, err := w.call(t, mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionInline, RetryPolicy: c.policy})
+			require.ErrorContains(t, err, "execution: inline")
+			require.ErrorContains(t, err, c.want)
+			assert.Zero(t, w.calls.Load())
+		})
+	}
+}
+
+func TestACancelledOperationIsCancelledAtTheServer(t *testing.T) {
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			began, cancelled := make(chan struct{}), make(chan struct{})
+			w := &worktop{work: func(ctx context.Context, _ int32) error {
+				close(began)
+				<-ctx.Done()
+				close(cancelled)
+				return ctx.Err()
+			}}
+			_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution}, func(env *testsuite.TestWorkflowEnvironment) {
+				env.RegisterDelayedCallback(env.CancelWorkflow, 3*time.Second)
+			})
+			var canceled *temporal.CanceledError
+			assert.ErrorAs(t, err, &canceled)
+			<-began
+			select {
+			case <-cancelled:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the server was not told")
+			}
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}

@@ -1,0 +1,89 @@
+//go:build unix
+
+package faults
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/nexusmcp/nexusmcp/internal/effects"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// A rollingLoad is what each of several workflows calls, one after the other:
+// the milliseconds that the tool takes.
+var rollingLoad = []int{20, 300, 0, 2500, 20, 4000, 100, 1200, 0, 14_000, 20, 600, 3000, 20}
+
+func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
+	t.Parallel()
+	const workflows = 24
+	s := newSite(t, siteOptions{Long: true, Services: []string{overStdio, overHTTP}})
+	workers := []*process{s.startWorker(t), s.startWorker(t)}
+	executions := []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable}
+	var runs []client.WorkflowRun
+	var plans [][]call
+	for i := range workflows {
+		var plan []call
+		for j := range rollingLoad {
+			// Each workflow begins elsewhere, so that all lengths run at any time.
+			c := call{
+				Arguments: effects.Arguments{MS: rollingLoad[(i+j)%len(rollingLoad)]},
+				Options:   mcpnexus.RequestOptions{Execution: executions[(i+j)%len(executions)]},
+			}
+			// What runs at most once fits into the time that a stopping worker gives
+			// it; the longest does not, and is given to another worker.
+			if (i+j)%4 == 0 && c.Arguments.MS <= 4000 {
+				c.Options.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
+			}
+			plan = append(plan, s.complete(s.services[i%len(s.services)].Service, c))
+		}
+		plans = append(plans, plan)
+		runs = append(runs, s.execute(t, client.StartWorkflowOptions{}, plan...))
+	}
+
+	open := func() bool {
+		for _, run := range runs {
+			found, err := s.temporal.app.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+			require.NoError(t, err)
+			if found.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+				return true
+			}
+		}
+		return false
+	}
+	const rounds = 2 // with more, the longest calls would never have the time that they take
+	restarts := 0
+	for range rounds {
+		for i := range workers {
+			require.True(t, open(), "the load has ended after %d restarts", restarts)
+			workers[i].stop(t)
+			workers[i] = s.startWorker(t)
+			restarts++
+		}
+	}
+
+	calls, again := 0, 0
+	for i, run := range runs {
+		for j, o := range outcomesOf(t, run) {
+			c := plans[i][j]
+			calls++
+			assert.Equal(t, outcome{Text: c.Arguments.Text()}, o, "%+v", c)
+			began := len(s.entries(t, c.Arguments.Call, effects.Began))
+			again += began - 1
+			if c.Options.RetryPolicy != nil {
+				assert.Equal(t, 1, began, "%+v", c)
+			} else {
+				assert.GreaterOrEqual(t, began, 1, "%+v", c)
+			}
+			assert.Len(t, s.entries(t, c.Arguments.Call, effects.Effected), 1, "%+v", c)
+		}
+	}
+	t.Logf("%d calls, %d restarts, %d runs more than calls", calls, restarts, again)
+	assert.Equal(t, workflows*len(rollingLoad), calls)
+	assert.Zero(t, s.openRequests(t))
+}

@@ -1,0 +1,41 @@
+//go:build unix
+
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/nexusmcp/nexusmcp/internal/effects"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+func TestACallSurvivesARestartOfTheTemporalServer(t *testing.T) {
+	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
+		server := launchTemporal(t)
+		s := newSite(t, siteOptions{Temporal: server.temporalServer})
+		s.startWorker(t)
+		options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute}
+		once := options
+		once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
+		var calls []*running
+		// The first end while the server is away, the others after it is back.
+		for _, arguments := range []effects.Arguments{{Call: "ends meanwhile ", MS: 6000}, {Call: "ends afterwards ", MS: 15000}} {
+			calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: options})...)
+			arguments.Call += "once "
+			calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: once})...)
+		}
+		for _, r := range calls {
+			r.await(t, effects.Began, 1)
+			r.awaitStarted(t)
+		}
+		server.process.kill(t)
+		for _, r := range calls[:len(calls)/2] {
+			r.await(t, effects.Finished, 1)
+		}
+		server.start(t)
+		each(t, calls, func(t *testing.T, r *running) { r.requireSuccess(t, 1) })
+	})
+}
