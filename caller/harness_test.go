@@ -33,6 +33,7 @@ const busy = 10 * time.Second
 var answers = map[string]string{
 	mcpnexus.OperationListTools:             `{"cacheScope":"public","nextCursor":"","tools":[{"name":"get_weather","description":"of a city","inputSchema":{"type":"object"}}],"ttlMs":5}`,
 	mcpnexus.OperationCallTool:              `{"content":[{"type":"text","text":"sunny"}],"structuredContent":{"celsius":21.5}}`,
+	mcpnexus.OperationCallTools:             `{"results":[{"result":{"content":[{"type":"text","text":"sunny"}],"structuredContent":{"celsius":21.5}}}]}`,
 	mcpnexus.OperationListPrompts:           `{"cacheScope":"public","prompts":[{"name":"greeting"}],"ttlMs":5}`,
 	mcpnexus.OperationGetPrompt:             `{"messages":[{"role":"user","content":{"type":"text","text":"Hello"}}]}`,
 	mcpnexus.OperationListResources:         `{"cacheScope":"private","resources":[{"name":"readme","uri":"file:///readme"}],"ttlMs":5}`,

@@ -10,20 +10,31 @@ import (
 // result.
 func (c *Client) execute(ctx workflow.Context, r request) workflow.Future {
 	result, settable := workflow.NewFuture(ctx)
+	c.submit(ctx, r, settable)
+	return result
+}
+
+// settler is where a result goes: a workflow.Settable or several.
+type settler interface {
+	SetValue(raw any) // a json.RawMessage
+	SetError(err error)
+}
+
+// submit sends r as soon as the limit allows and sets its raw result.
+func (c *Client) submit(ctx workflow.Context, r request, result settler) {
 	c.shared.limit.admit(&turn{
 		ctx:  ctx,
 		name: r.operation,
 		size: len(r.input),
-		run:  func(ctx workflow.Context) { c.run(ctx, r, settable) },
-		drop: settable.SetError,
+		run:  func(ctx workflow.Context) { c.run(ctx, r, result) },
+		drop: result.SetError,
 	})
-	return result
 }
 
 // run sends r and returns once the operation has ended on the server. It sets
 // the result by then, or earlier when the call is cancelled and does not wait
 // for the operation's end.
-func (c *Client) run(ctx workflow.Context, r request, result workflow.Settable) {
+func (c *Client) run(ctx workflow.Context, r request, result settler) {
 	if ctx.Err() != nil {
 		result.SetError(ctx.Err())
 		return

@@ -51,7 +51,7 @@ func send[P any, Params interface {
 	if err := ctx.Err(); err != nil {
 		return failed[Result](ctx, r, err)
 	}
-	input, err := c.encode(Params(&copied))
+	input, err := encode(Params(&copied), c.request)
 	if err != nil {
 		return failed[Result](ctx, r, badRequest(r, err))
 	}
@@ -73,19 +73,20 @@ func (c *Client) admissible(ctx workflow.Context) error {
 	return c.shared.limit.run.claim(ctx, "Limit")
 }
 
-// encode returns params, which the caller owns no longer, as the operation's
-// input. It is JSON now, not when the operation is scheduled, because what the
-// arguments point to is still the workflow's and may have changed by then.
-func (c *Client) encode(params mcp.Params) (json.RawMessage, error) {
+// encode returns params, which the caller owns no longer, with the request
+// options, if there are any, as an input. It is JSON now, not when the operation
+// is scheduled, because what the arguments point to is still the workflow's and
+// may have changed by then.
+func encode(params mcp.Params, options json.RawMessage) (json.RawMessage, error) {
 	meta := params.GetMeta()
 	if _, ok := meta[mcpnexus.MetaKeyOptions]; ok {
 		return nil, fmt.Errorf("_meta has the key %q, which belongs to the request options: set them with Client.With or Options.Request", mcpnexus.MetaKeyOptions)
 	}
-	if c.request != nil {
+	if options != nil {
 		if meta = maps.Clone(meta); meta == nil {
 			meta = make(map[string]any, 1)
 		}
-		meta[mcpnexus.MetaKeyOptions] = c.request
+		meta[mcpnexus.MetaKeyOptions] = options
 		params.SetMeta(meta)
 	}
 	input, err := json.Marshal(params)

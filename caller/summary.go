@@ -36,7 +36,10 @@ func summary(params mcp.Params) string {
 
 // oneLine returns s without what would break a line, hide or reorder text, and
 // not longer than maxSummary allows.
-func oneLine(s string) string {
+func oneLine(s string) string { return shorten(s, maxSummary) }
+
+// shorten is oneLine for a limit of its own.
+func shorten(s string, limit int) string {
 	// The size counts what encoding/json makes of a rune: '<' takes six bytes.
 	size := len(`""`)
 	var line strings.Builder
@@ -46,7 +49,7 @@ func oneLine(s string) string {
 		}
 		encoded, _ := json.Marshal(string(r))
 		size += len(encoded) - len(`""`)
-		if size > maxSummary-len("…") {
+		if size > limit-len("…") {
 			line.WriteRune('…')
 			break
 		}

@@ -292,29 +292,3 @@ func TestInlineCannotPromiseOneAttempt(t *testing.T) {
 		})
 	}
 }
-
-func TestACancelledOperationIsCancelledAtTheServer(t *testing.T) {
-	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
-		t.Run(string(execution), func(t *testing.T) {
-			began, cancelled := make(chan struct{}), make(chan struct{})
-			w := &worktop{work: func(ctx context.Context, _ int32) error {
-				close(began)
-				<-ctx.Done()
-				close(cancelled)
-				return ctx.Err()
-			}}
-			_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution}, func(env *testsuite.TestWorkflowEnvironment) {
-				env.RegisterDelayedCallback(env.CancelWorkflow, 3*time.Second)
-			})
-			var canceled *temporal.CanceledError
-			assert.ErrorAs(t, err, &canceled)
-			<-began
-			select {
-			case <-cancelled:
-			case <-time.After(20 * time.Second):
-				t.Fatal("the server was not told")
-			}
-			assert.Equal(t, int32(1), w.calls.Load())
-		})
-	}
-}

@@ -32,6 +32,7 @@ func NewService(name string) *nexus.Service {
 	service.MustRegister(
 		answer(mcpnexus.OperationListTools, `{"tools":[{"name":"echo","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"public"}`),
 		nexus.NewSyncOperation(mcpnexus.OperationCallTool, callOperation),
+		nexus.NewSyncOperation(mcpnexus.OperationCallTools, callAllOperation),
 		answer(mcpnexus.OperationListPrompts, `{"prompts":[{"name":"greeting"}],"ttlMs":0,"cacheScope":"public"}`),
 		answer(mcpnexus.OperationGetPrompt, `{"messages":[{"role":"user","content":{"type":"text","text":"Hello, Ada"}}]}`),
 		answer(mcpnexus.OperationListResources, `{"resources":[{"name":"readme","uri":"file:///readme"}],"ttlMs":0,"cacheScope":"public"}`),
@@ -77,6 +78,30 @@ func callOperation(ctx context.Context, input json.RawMessage, _ nexus.StartOper
 		params.Arguments = json.RawMessage(`{}`)
 	}
 	return json.RawMessage(fmt.Sprintf(`{"content":[],"structuredContent":%s}`, params.Arguments)), nil
+}
+
+func callAllOperation(ctx context.Context, input json.RawMessage, options nexus.StartOperationOptions) (json.RawMessage, error) {
+	var params struct{ Calls []json.RawMessage }
+	if err := json.Unmarshal(input, &params); err != nil {
+		return nil, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeBadRequest, "params: %w", err)
+	}
+	type outcome struct {
+		Result json.RawMessage `json:"result,omitempty"`
+		Error  *mcpnexus.Error `json:"error,omitempty"`
+	}
+	var results []outcome
+	for _, call := range params.Calls {
+		var o outcome
+		var err error
+		if o.Result, err = callOperation(ctx, call, options); err != nil {
+			var ok bool
+			if o.Error, ok = mcpnexus.ErrorFrom(err); !ok {
+				return nil, err
+			}
+		}
+		results = append(results, o)
+	}
+	return json.Marshal(map[string]any{"results": results})
 }
 
 var releases struct {

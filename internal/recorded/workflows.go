@@ -56,6 +56,7 @@ func Workflows() []Workflow {
 		{"ListTools", listTools},
 		{"ForgetTools", forgetTools},
 		{"CallTool", callTool},
+		{"CallTools", callTools},
 		{"With", with},
 		{"Tools", tools},
 		{"Prompts", prompts},
@@ -147,6 +148,37 @@ func callTool(ctx workflow.Context) error {
 	}
 	_, err = client.CallToolAsync(ctx, &mcp.CallToolParams{Name: ToolEcho}).Get(ctx)
 	return err
+}
+
+// callTools makes three batches at a time and then one.
+func callTools(ctx workflow.Context) error {
+	client := newClient(caller.Options{Limit: caller.NewLimit(2)})
+	var calls []*mcp.CallToolParams
+	for n := range 2*caller.BatchSize + 5 {
+		calls = append(calls, &mcp.CallToolParams{Name: ToolEcho, Arguments: map[string]any{"n": n}})
+	}
+	calls[7].Name = ToolFail
+	for n, outcome := range client.CallTools(ctx, calls) {
+		if n == 7 {
+			if e, ok := mcpnexus.ErrorFrom(outcome.Err); !ok || e.Code != -32602 {
+				return fmt.Errorf("want JSON-RPC error -32602, got %w", outcome.Err)
+			}
+			continue
+		}
+		if outcome.Err != nil {
+			return outcome.Err
+		}
+		if echoed, _ := outcome.Result.StructuredContent.(map[string]any); echoed["n"] != float64(n) {
+			return fmt.Errorf("got the answer to another call: %v", outcome.Result.StructuredContent)
+		}
+	}
+	with := client.With(mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute})
+	for _, future := range with.CallToolsAsync(ctx, calls[:2]) {
+		if _, err := future.Get(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func with(ctx workflow.Context) error {

@@ -68,6 +68,8 @@ type Stats struct {
 	Lists int `json:"lists"`
 	// Subscriptions are the streams of changes that were opened.
 	Subscriptions int `json:"subscriptions"`
+	// Answered are the slow calls that were answered, by tool.
+	Answered map[string]int `json:"answered,omitempty"`
 	// Cancelled are the requests that were cancelled on the wire.
 	Cancelled int `json:"cancelled"`
 	// Meta is the _meta of the last tool call.
@@ -90,7 +92,7 @@ type Server struct {
 
 // New returns a server.
 func New(options Options) *Server {
-	return &Server{options: options, stats: Stats{Calls: map[string]int{}, Sessions: map[string]int{}}, cancelled: map[string]chan struct{}{}}
+	return &Server{options: options, stats: Stats{Calls: map[string]int{}, Sessions: map[string]int{}, Answered: map[string]int{}}, cancelled: map[string]chan struct{}{}}
 }
 
 // Stats returns what the server saw until now.
@@ -100,6 +102,7 @@ func (s *Server) Stats() Stats {
 	out := s.stats
 	out.Calls = maps.Clone(s.stats.Calls)
 	out.Sessions = maps.Clone(s.stats.Sessions)
+	out.Answered = maps.Clone(s.stats.Answered)
 	return out
 }
 
@@ -252,6 +255,7 @@ func (s *Server) call(c connection, m message) {
 		}
 		select {
 		case <-answerIn:
+			s.count(func() { s.stats.Answered[p.Name]++ })
 			s.text(c, m, "at last")
 		case <-cancelled:
 		case <-c.gone():

@@ -7,6 +7,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/caller"
@@ -38,5 +40,68 @@ func TestACallThatOutlivesTheNexusRequestSucceedsAndRunsOnce(t *testing.T) {
 			t.Log(took)
 			assert.Equal(t, 1, server.Stats().Calls["slow"])
 		})
+	}
+}
+
+// cancelling are the cancellation types, and what each promises besides.
+var cancelling = map[string]struct {
+	kind  workflow.NexusOperationCancellationType
+	waits bool // for the end of the operation
+	tells bool // the server
+}{
+	"wait completed": {workflow.NexusOperationCancellationTypeWaitCompleted, true, true},
+	"try cancel":     {workflow.NexusOperationCancellationTypeTryCancel, false, true},
+	"abandon":        {workflow.NexusOperationCancellationTypeAbandon, false, false},
+}
+
+func TestCancellingReachesTheServerAsTheCancellationTypePromises(t *testing.T) {
+	t.Parallel()
+	for name, c := range cancelling {
+		for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+			for over, legacy := range map[string]bool{"HTTP": false, "HTTP with sessions": true} {
+				t.Run(fmt.Sprintf("%s, %s, over %s", name, execution, over), func(t *testing.T) {
+					t.Parallel()
+					server, transport := rudeHTTP(t, rude.Options{Legacy: legacy})
+					p := publish(t, handler.Server{Name: "rude", Transport: transport})
+					run := p.start(t, func(ctx workflow.Context) error {
+						client := p.client("rude", caller.Options{
+							Request:   mcpnexus.RequestOptions{Execution: execution},
+							Operation: caller.OperationOptions{CancellationType: c.kind},
+						})
+						within, cancel := workflow.WithCancel(ctx)
+						future := client.CallToolAsync(within, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 6000}})
+						workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
+						cancel()
+						asked := workflow.Now(ctx)
+						_, err := future.Get(ctx)
+						complaints := &complaints{}
+						var canceled *temporal.CanceledError
+						assert.ErrorAs(complaints, err, &canceled)
+						if !c.waits {
+							assert.Less(complaints, workflow.Now(ctx).Sub(asked), time.Second)
+						}
+						if err := complaints.err(); err != nil {
+							return err
+						}
+						// The workflow stays, so that the operation is not one of a workflow
+						// that has ended.
+						workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil)
+						return nil
+					})
+					require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 20*time.Second, time.Millisecond)
+					require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
+					if c.tells {
+						require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 5500*time.Millisecond, time.Millisecond, "before it ends by itself")
+					} else {
+						require.Eventually(t, func() bool { return server.Stats().Answered["slow"] == 1 }, 20*time.Second, 10*time.Millisecond)
+						assert.Zero(t, server.Stats().Cancelled)
+					}
+					require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", nil))
+					require.NoError(t, outcome(t, run))
+					assert.Equal(t, 1, server.Stats().Calls["slow"])
+					replay(t, run)
+				})
+			}
+		}
 	}
 }
