@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/activity"
@@ -24,39 +23,6 @@ var (
 	errUnclaimed  = errors.New("nobody asked for the outcome")
 	errCallerGone = errors.New("the workflow that made the request has ended")
 )
-
-// A heartbeat is what an activity tells the server while it runs. Operators see
-// it.
-type heartbeat struct {
-	// Sent is set before a request is sent that must not be sent again.
-	Sent bool `json:"sent,omitempty"`
-	// Progress is what the MCP server reported last.
-	Progress *mcp.ProgressNotificationParams `json:"progress,omitempty"`
-}
-
-// beat sends heartbeats until the function that it returns is called, with the
-// latest progress.
-func beat(ctx context.Context, sent bool, progress *atomic.Pointer[mcp.ProgressNotificationParams]) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	// The SDK sends no more often than the worker's MaxHeartbeatThrottleInterval.
-	ticker := time.NewTicker(heartbeatInterval / 2)
-	go func() {
-		defer close(ended)
-		defer ticker.Stop()
-		for ctx.Err() == nil {
-			activity.RecordHeartbeat(ctx, heartbeat{Sent: sent, Progress: progress.Load()})
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
 
 // attemptActivity makes one attempt.
 func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
@@ -90,18 +56,16 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		single = declared || !known
 	}
 	var progress atomic.Pointer[mcp.ProgressNotificationParams]
-	if single {
-		// The first heartbeat of an attempt is sent before the function returns, and
-		// ends ctx if it does not arrive.
-		activity.RecordHeartbeat(ctx, heartbeat{Sent: true})
-		if ctx.Err() != nil {
-			return converter.RawValue{}, s.interrupted(ctx, before)
-		}
-	}
-	stop := beat(ctx, single, &progress)
-	defer stop()
 	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if single {
+		if err := record(ctx, heartbeat{Sent: true}); err != nil {
+			// Whoever makes the next attempt would not know of this one.
+			return converter.RawValue{}, fmt.Errorf("the attempt was not made: %w", err)
+		}
+	}
+	pulse := beat(ctx, single, &progress, func(error) { cancel(errCancelled) })
+	defer pulse.end()
 	defer s.handler.watches.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
 
 	result, err := s.try(withProgress(running, in.RequestID, func(p mcp.ProgressNotificationParams) { progress.Store(&p) }), attemptTimeout(req.options, 0), op, req)
@@ -113,9 +77,9 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	}
 	_, notSent := errors.AsType[*unsent](err)
 	if single && notSent {
-		// The next attempt may send it. The SDK sends this with the failure.
-		stop()
-		activity.RecordHeartbeat(ctx, heartbeat{})
+		// The next attempt may send it. One that does not hear of this will not.
+		pulse.end()
+		_ = record(ctx, heartbeat{})
 	}
 	switch {
 	case errors.Is(err, errStopping) || ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
@@ -125,8 +89,9 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errCallerGone):
 		return converter.RawValue{}, gone()
-	case ctx.Err() != nil:
-		return converter.RawValue{}, ctx.Err()
+	case errors.Is(err, errCancelled), ctx.Err() != nil:
+		pulse.end()
+		return converter.RawValue{}, cancelled(ctx)
 	}
 	e := s.contractError(op, req, err)
 	if once(req.options) || single && !notSent {
@@ -144,12 +109,12 @@ func checkSize(result json.RawMessage, limit int) error {
 	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: int64(len(result)), Limit: int64(limit)})
 }
 
-// interrupted is the end of an attempt that was told to end before it began.
-func (s *service) interrupted(ctx context.Context, before int32) error {
-	if errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown) {
-		return givenBack(before)
+// cancelled is the end of an attempt that is not wanted any more.
+func cancelled(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err // which the SDK knows how to report
 	}
-	return ctx.Err()
+	return temporal.NewNonRetryableApplicationError(errCancelled.Error(), errorTypeCancelled, nil)
 }
 
 // only marks an error as the end of the only attempt.
@@ -164,7 +129,10 @@ func gone() error {
 	return temporal.NewNonRetryableApplicationError(errCallerGone.Error(), errorTypeCallerGone, nil)
 }
 
-const errorTypeCallerGone = "MCPCallerGone"
+const (
+	errorTypeCallerGone = "MCPCallerGone"
+	errorTypeCancelled  = "MCPCancelled"
+)
 
 // runningActivity waits for a call that runs in this process.
 func (s *service) runningActivity(ctx context.Context, key string, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
@@ -173,8 +141,8 @@ func (s *service) runningActivity(ctx context.Context, key string, caller *calle
 		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: s.name + ": the process does not know the call any more"}).ApplicationError()
 	}
 	defer s.handler.running.pay(c)
-	stop := beat(ctx, false, &c.progress)
-	defer stop()
+	pulse := beat(ctx, false, &c.progress, func(error) { c.cancel(errCancelled) })
+	defer pulse.end()
 	defer s.handler.watches.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
 	select {
 	case <-c.ended:
@@ -190,8 +158,9 @@ func (s *service) runningActivity(ctx context.Context, key string, caller *calle
 		return rawValue(c.result), nil
 	case c.stopped, ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
 		return converter.RawValue{}, givenBack(0)
-	case ctx.Err() != nil:
-		return converter.RawValue{}, ctx.Err()
+	case c.cancelled, ctx.Err() != nil:
+		pulse.end()
+		return converter.RawValue{}, cancelled(ctx)
 	}
 	return converter.RawValue{}, c.failure.ApplicationError()
 }

@@ -41,7 +41,9 @@ type ending struct {
 	// stopped is true when the call failed because the worker stops: another
 	// worker is to make the attempt instead.
 	stopped bool
-	at      time.Time
+	// cancelled is true when the call failed because nobody wants its outcome.
+	cancelled bool
+	at        time.Time
 }
 
 // calls are the calls of this process by operation: those that run, and for a

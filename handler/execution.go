@@ -330,7 +330,11 @@ func (s *service) ending(op operation, req *request, result json.RawMessage, err
 	if err == nil {
 		return ending{result: result}
 	}
-	return ending{failure: s.contractError(op, req, err), stopped: errors.Is(err, errStopping)}
+	return ending{
+		failure:   s.contractError(op, req, err),
+		stopped:   errors.Is(err, errStopping),
+		cancelled: errors.Is(err, errCancelled) || errors.Is(err, errCallerGone) || errors.Is(err, errUnclaimed),
+	}
 }
 
 // try makes one attempt and returns when its time is over, whatever the attempt

@@ -33,18 +33,13 @@ func NewPlugin(options Options) (*Plugin, error) {
 func (p *Plugin) Name() string { return "github.com/nexusmcp/nexusmcp/handler" }
 
 // ConfigureWorker implements [worker.Plugin]. It lets a stopping worker wait for
-// running requests, and send their answers, for the handler's drain timeout, and
-// makes activities send their heartbeats, with which a cancellation comes back,
-// every two seconds unless the worker's MaxHeartbeatThrottleInterval is set.
+// running requests, and send their answers, for the handler's drain timeout.
 func (p *Plugin) ConfigureWorker(_ context.Context, options worker.PluginConfigureWorkerOptions) error {
 	o := options.WorkerOptions
 	if o.DisableWorkflowWorker || o.LocalActivityWorkerOnly {
 		return errors.New("nexusmcp handler: the worker has DisableWorkflowWorker or LocalActivityWorkerOnly set: it must run workflows and activities, which is how requests become durable")
 	}
 	o.WorkerStopTimeout = max(o.WorkerStopTimeout, p.handler.options.DrainTimeout+reportTime)
-	if o.MaxHeartbeatThrottleInterval == 0 {
-		o.MaxHeartbeatThrottleInterval = heartbeatInterval
-	}
 	return nil
 }
 

@@ -71,7 +71,6 @@ func newProcessWorker(c client.Client, queue string) (w worker.Worker) {
 	return worker.New(c, queue, worker.Options{
 		DisableWorkflowWorker:              true,
 		MaxConcurrentActivityExecutionSize: maxRunning,
-		MaxHeartbeatThrottleInterval:       heartbeatInterval,
 		WorkerStopTimeout:                  reportTime,
 	})
 }

@@ -19,7 +19,7 @@ func (b *bed) countEvents(ctx context.Context, out io.Writer) (*float64, error) 
 		b.handWritten(handWritten),
 		b.library(libraryInline, libraryService, mcpnexus.ExecutionInline),
 		b.library(libraryAuto, libraryService, ""),
-		b.library(libraryDurable, libraryService, mcpnexus.ExecutionDurable),
+		b.durable(),
 		b.activity(),
 	)
 	if err != nil {

@@ -19,9 +19,8 @@ import (
 const fanOut = 200
 
 // compareFanOut times fan-outs of 1 KB results and returns the rate of the
-// library's calls divided by that of the activities'. Durable calls take part in
-// the first rounds only.
-func (b *bed) compareFanOut(ctx context.Context, rounds, durable int, out io.Writer) (*float64, error) {
+// library's calls divided by that of the activities'.
+func (b *bed) compareFanOut(ctx context.Context, rounds int, durable bool, out io.Writer) (*float64, error) {
 	ways := []way{
 		b.raw(),
 		b.handWritten(handWritten),
@@ -29,8 +28,8 @@ func (b *bed) compareFanOut(ctx context.Context, rounds, durable int, out io.Wri
 		b.library(libraryInline, libraryService, mcpnexus.ExecutionInline),
 		b.activity(),
 	}
-	if durable > 0 {
-		ways = append(ways, b.library(libraryDurable, libraryService, mcpnexus.ExecutionDurable))
+	if durable {
+		ways = append(ways, b.durable())
 	}
 	ls, err := b.newLanes(ctx, ways...)
 	if err != nil {
@@ -50,9 +49,6 @@ func (b *bed) compareFanOut(ctx context.Context, rounds, durable int, out io.Wri
 	held := make(map[*lane]int) // back by the server's limit
 	for round := range rounds {
 		ls.turns(round, func(l *lane) error {
-			if l.name == libraryDurable && round >= durable {
-				return nil
-			}
 			// A full burst for each, so that the one before does not count.
 			time.Sleep(l.bucket.until(time.Now(), bucketSize))
 			var replayed bool

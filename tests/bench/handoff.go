@@ -8,8 +8,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/workflow"
-
-	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
 // slowCalls is how many calls of the slow tool each way makes at the same time.
@@ -21,7 +19,7 @@ const slowCalls = 3
 func (b *bed) handOff(ctx context.Context, slow time.Duration, out io.Writer) (*float64, error) {
 	ls, err := b.newLanes(ctx,
 		b.library(libraryAuto, libraryService, ""),
-		b.library(libraryDurable, libraryService, mcpnexus.ExecutionDurable),
+		b.durable(),
 		b.activity(),
 	)
 	if err != nil {

@@ -49,11 +49,12 @@ func (ls lanes) named(name string) *lane {
 }
 
 // turns calls each with every lane that takes part, beginning with another one in
-// each round. A lane whose turn fails takes part no longer.
+// each round. A lane whose turn fails takes part no longer. The rounds have numbers
+// from 0 on.
 func (ls lanes) turns(round int, each func(*lane) error) {
 	for i := range ls {
 		l := ls[(round+i)%len(ls)]
-		if l.err != nil {
+		if l.err != nil || round%max(1, l.every) != 0 {
 			continue
 		}
 		l.err = each(l)

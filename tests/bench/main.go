@@ -116,7 +116,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 		table = io.Discard
 	}
 	measured, err := measure(ctx, plan, table)
-	if *asJSON && measured != nil {
+	if *asJSON && measured != nil && ctx.Err() == nil {
 		if err := json.NewEncoder(out).Encode(measured); err != nil {
 			return err
 		}

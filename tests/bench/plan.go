@@ -14,9 +14,10 @@ type plan struct {
 	// sequential are the rounds of sequential calls, by the size of their result.
 	sequential []sized
 	fanOuts    int // rounds
-	durable    int // rounds of fan-outs in which durable calls, which take long, take part
-	stdio      int // rounds of stdioBlock calls
-	overhead   int // rounds of overheadBlock calls
+	// durableFanOut lets durable calls take part in a fan-out, which takes long.
+	durableFanOut bool
+	stdio         int // rounds of stdioBlock calls
+	overhead      int // rounds of overheadBlock calls
 	// slow is how long the tool of handOff takes.
 	slow time.Duration
 }
@@ -31,7 +32,7 @@ const (
 var (
 	full = plan{
 		sequential: []sized{{kilobyte, 400}, {100 * kilobyte, 150}, {megabyte, 40}},
-		fanOuts:    7, durable: 2, stdio: 12, overhead: 100, slow: 15 * time.Second,
+		fanOuts:    7, durableFanOut: true, stdio: 12, overhead: 100, slow: 15 * time.Second,
 	}
 	short = plan{
 		sequential: []sized{{kilobyte, 40}, {100 * kilobyte, 8}, {megabyte, 3}},
@@ -90,7 +91,7 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 			failures = append(failures, wrap("sync_vs_activity", err))
 		}
 	}
-	if m.FanoutVsActivity, err = bed.compareFanOut(ctx, plan.fanOuts, plan.durable, out); err != nil {
+	if m.FanoutVsActivity, err = bed.compareFanOut(ctx, plan.fanOuts, plan.durableFanOut, out); err != nil {
 		failures = append(failures, wrap("fanout_vs_activity", err))
 	}
 	if m.EventsPerCall, err = bed.countEvents(ctx, out); err != nil {

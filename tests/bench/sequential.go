@@ -23,7 +23,7 @@ func (b *bed) compareSequential(ctx context.Context, s sized, out io.Writer) (la
 		b.handWritten(handWrittenAgain),
 		b.library(libraryInline, libraryService, mcpnexus.ExecutionInline),
 		b.library(libraryAuto, libraryService, ""),
-		b.library(libraryDurable, libraryService, mcpnexus.ExecutionDurable),
+		b.durable(),
 		b.activity(),
 	)
 	if err != nil {

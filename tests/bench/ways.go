@@ -16,6 +16,9 @@ type way struct {
 	name string
 	// nexus says that it needs an endpoint.
 	nexus bool
+	// every is how many rounds there are for each in which the way takes part. Zero
+	// means one.
+	every int
 	// open is called once in each workflow run.
 	open func(endpoint string) calls
 }
@@ -109,6 +112,14 @@ func (b *bed) library(name, service string, execution mcpnexus.Execution) way {
 			return client.CallToolAsync(ctx, params).Get
 		})}
 	}}
+}
+
+// durable is the library with execution durable. It takes so much longer than the
+// others that it takes part in few rounds.
+func (b *bed) durable() way {
+	w := b.library(libraryDurable, libraryService, mcpnexus.ExecutionDurable)
+	w.every = 8
+	return w
 }
 
 // activity runs the call as an activity of the workflow's own worker.

@@ -127,7 +127,7 @@ func within(t *testing.T, limit time.Duration, what string, yes func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
-	again := time.NewTicker(20 * time.Millisecond)
+	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for !yes() {
 		select {

@@ -22,7 +22,7 @@ import (
 
 // patience is how long something may take that should happen at once, on a busy
 // machine under the race detector.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // A process is the test binary, started as something else. It ends with its
 // test, and with the test binary, however that ends.

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -102,6 +104,64 @@ func TestCancellingReachesTheServerAsTheCancellationTypePromises(t *testing.T) {
 					replay(t, run)
 				})
 			}
+		}
+	}
+}
+
+// Temporal tells a handler nothing of the end of a workflow that waits for it.
+func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end       func(t *testing.T, run client.WorkflowRun)
+		cancelled bool
+	}{
+		"it was terminated": {func(t *testing.T, run client.WorkflowRun) {
+			require.NoError(t, appClient.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "enough"))
+		}, true},
+		"it has timed out": {func(t *testing.T, run client.WorkflowRun) {}, true},
+		"it has failed": {func(t *testing.T, run client.WorkflowRun) {
+			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", "failure"))
+		}, true},
+		"it was cancelled and did not wait": {func(t *testing.T, run client.WorkflowRun) {
+			require.NoError(t, appClient.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+		}, true},
+		"it has completed without its result": {func(t *testing.T, run client.WorkflowRun) {
+			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", ""))
+		}, false},
+	} {
+		for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+			t.Run(fmt.Sprintf("%s, %s", name, execution), func(t *testing.T) {
+				t.Parallel()
+				server, transport := rudeHTTP(t, rude.Options{})
+				p := publish(t, handler.Server{Name: "rude", Transport: transport})
+				takes := 4 * time.Second
+				if c.cancelled {
+					takes = 20 * time.Second
+				}
+				run := p.startWithin(t, 8*time.Second, func(ctx workflow.Context) error {
+					within, _ := workflow.NewDisconnectedContext(ctx)
+					p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: execution}}).
+						CallToolAsync(within, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": takes.Milliseconds()}})
+					var failure string
+					workflow.NewSelector(ctx).
+						AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {}).
+						AddReceive(workflow.GetSignalChannel(ctx, "end"), func(c workflow.ReceiveChannel, _ bool) { c.Receive(ctx, &failure) }).
+						Select(ctx)
+					if failure != "" {
+						return errors.New(failure)
+					}
+					return ctx.Err()
+				})
+				require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 20*time.Second, time.Millisecond)
+				c.end(t, run)
+				if c.cancelled {
+					require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 18*time.Second, 5*time.Millisecond, "before it ends by itself")
+				} else {
+					require.Eventually(t, func() bool { return server.Stats().Answered["slow"] == 1 }, 40*time.Second, 10*time.Millisecond)
+					assert.Zero(t, server.Stats().Cancelled)
+				}
+				assert.Equal(t, 1, server.Stats().Calls["slow"])
+			})
 		}
 	}
 }

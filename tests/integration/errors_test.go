@@ -147,10 +147,10 @@ func statuses() []mishap {
 		permanent  bool
 		delay      time.Duration
 	}{
-		{400, "", true, 0}, {401, "", true, 0}, {403, "7", true, 0}, {404, "", true, 0},
-		{408, "", false, 0}, {425, "", false, 0}, {429, "", false, 0}, {429, "7", false, 7 * time.Second},
-		{500, "", false, 0}, {500, "7", false, 0}, {502, "", false, 0},
-		{503, "", false, 0}, {503, "7", false, 7 * time.Second}, {503, "soon", false, 0},
+		{400, "", true, 0}, {401, "", true, 0}, {403, "1", true, 0}, {404, "", true, 0},
+		{408, "", false, 0}, {425, "", false, 0}, {429, "", false, 0}, {429, "1", false, time.Second},
+		{500, "", false, 0}, {500, "1", false, 0}, {502, "", false, 0},
+		{503, "", false, 0}, {503, "1", false, time.Second}, {503, "soon", false, 0},
 	} {
 		name := fmt.Sprintf("HTTP status %d", status.status)
 		if status.retryAfter != "" {

@@ -157,10 +157,16 @@ func runBody(ctx workflow.Context) error {
 // start runs body as a workflow in the callers' namespace.
 func (p *path) start(t *testing.T, body func(ctx workflow.Context) error) client.WorkflowRun {
 	t.Helper()
+	return p.startWithin(t, 5*time.Minute, body)
+}
+
+// startWithin runs body as a workflow that times out.
+func (p *path) startWithin(t *testing.T, timeout time.Duration, body func(ctx workflow.Context) error) client.WorkflowRun {
+	t.Helper()
 	id := fmt.Sprintf("test-%d", unique.Add(1))
 	bodies.Store(id, body)
 	t.Cleanup(func() { bodies.Delete(id) })
-	run, err := appClient.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: p.appQueue, WorkflowExecutionTimeout: 5 * time.Minute}, "test")
+	run, err := appClient.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: p.appQueue, WorkflowExecutionTimeout: timeout}, "test")
 	require.NoError(t, err)
 	return run
 }

@@ -1,0 +1,101 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+)
+
+// A heartbeat is what an activity tells the server while it runs. Operators see
+// it.
+type heartbeat struct {
+	// Sent is set before a request is sent that must not be sent again.
+	Sent bool `json:"sent,omitempty"`
+	// Progress is what the MCP server reported last.
+	Progress *mcp.ProgressNotificationParams `json:"progress,omitempty"`
+}
+
+// A pulse sends an activity's heartbeats.
+//
+// The SDK's own RecordHeartbeat sends them when the worker's options say, which
+// may be once a minute, does not say whether one has arrived, and ends the
+// activity's context when the Temporal server is away for longer than that. A
+// request to an MCP server can outlive that well.
+type pulse struct {
+	ctx      context.Context // the activity's
+	sent     bool
+	progress *atomic.Pointer[mcp.ProgressNotificationParams]
+	// lost is called, once, when the attempt is not wanted any more.
+	lost func(error)
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// beat begins to send heartbeats, until end is called.
+func beat(ctx context.Context, sent bool, progress *atomic.Pointer[mcp.ProgressNotificationParams], lost func(error)) *pulse {
+	p := &pulse{ctx: ctx, sent: sent, progress: progress, lost: lost, done: make(chan struct{})}
+	// Also when the activity's context has ended: the call takes a moment longer.
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go p.run(ctx)
+	return p
+}
+
+func (p *pulse) end() {
+	p.stop()
+	<-p.done
+}
+
+func (p *pulse) run(ctx context.Context) {
+	defer close(p.done)
+	ticker := time.NewTicker(heartbeatInterval)
+	defer ticker.Stop()
+	for {
+		details := heartbeat{Sent: p.sent, Progress: p.progress.Load()}
+		if err := record(ctx, details); unwanted(err) {
+			p.lost(err)
+			// Of a cancellation only the SDK may tell the server that it was heeded,
+			// and it must hear of it itself.
+			activity.RecordHeartbeat(p.ctx, details)
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// record sends a heartbeat and returns the server's word on it.
+func record(ctx context.Context, details heartbeat) (err error) {
+	defer func() {
+		// The client of a test environment has no such method and panics.
+		if recover() != nil {
+			activity.RecordHeartbeat(ctx, details)
+			err = nil
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout/2)
+	defer cancel()
+	return activity.GetClient(ctx).RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, details)
+}
+
+// unwanted reports whether the error of a heartbeat says that nobody wants the
+// attempt any more: it was cancelled, or paused, or the server has given it up.
+// Any other says that the server could not be asked.
+func unwanted(err error) bool {
+	if temporal.IsCanceledError(err) || errors.Is(err, activity.ErrActivityPaused) || errors.Is(err, activity.ErrActivityReset) {
+		return true
+	}
+	switch err.(type) {
+	case *serviceerror.NotFound, *serviceerror.NamespaceNotFound:
+		return true
+	}
+	return false
+}
