@@ -15,14 +15,19 @@ func TestAToolThatTakesLongRunsOnce(t *testing.T) {
 		s := newSite(t, siteOptions{Long: true})
 		s.startWorker(t)
 		var calls []*running
-		for _, takes := range []time.Duration{30 * time.Second, 90 * time.Second} {
-			for _, tool := range []string{effects.Work, effects.Destroy} { // the latter runs at most once
-				calls = append(calls, s.startEach(t, call{
-					Tool:      tool,
-					Arguments: effects.Arguments{Call: tool + " " + takes.String() + " ", MS: int(takes.Milliseconds())},
-					Options:   mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute},
-				})...)
-			}
+		for _, c := range []struct {
+			tool  string
+			takes time.Duration
+		}{
+			{effects.Work, 30 * time.Second},
+			{effects.Work, 90 * time.Second},
+			{effects.Destroy, 30 * time.Second}, // at most once
+		} {
+			calls = append(calls, s.startEach(t, call{
+				Tool:      c.tool,
+				Arguments: effects.Arguments{Call: c.tool + " " + c.takes.String() + " ", MS: int(c.takes.Milliseconds())},
+				Options:   mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute},
+			})...)
 		}
 		each(t, calls, func(t *testing.T, r *running) { r.requireSuccess(t, 1) })
 	})
