@@ -94,6 +94,7 @@ func newMockHarness(t *testing.T) *harness {
 	suite := testsuite.WorkflowTestSuite{}
 	suite.SetLogger(quiet{})
 	h := &harness{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), t: t}
+	h.SetTestTimeout(busy)
 	h.SetWorkerOptions(worker.Options{
 		Interceptors:             []interceptor.WorkerInterceptor{&recorder{harness: h}},
 		DeadlockDetectionTimeout: busy,

@@ -49,9 +49,10 @@ type OperationOptions struct {
 	// CancellationType is what happens to the operation when the context of its
 	// call is cancelled. Zero means to request cancellation, once the operation has
 	// started, and to wait for its end, which may be a result. A request that the
-	// handler runs inline has not started until it has ended. After TryCancel and Abandon the call returns at once, but
-	// an operation that is still open keeps its place under the [Limit] until it
-	// has really ended. WaitRequested is refused: the SDK never tells when such an
+	// handler runs inline starts when it is handed off, after two seconds by
+	// default, and ends first if it is quicker. After TryCancel and Abandon the call
+	// returns at once, but an operation that is still open keeps its place under the
+	// [Limit] until it has really ended. WaitRequested is refused: the SDK never tells when such an
 	// operation ends, so its place could not be given to another.
 	CancellationType workflow.NexusOperationCancellationType
 }

@@ -68,6 +68,7 @@ func TestEveryRecordedWorkflowSucceedsInTheTestEnvironment(t *testing.T) {
 			suite.SetLogger(quiet{})
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: busy})
+			env.SetTestTimeout(busy)
 			env.RegisterWorkflowWithOptions(w.Run, workflow.RegisterOptions{Name: w.Name})
 			for _, name := range recorded.Services {
 				env.RegisterNexusService(recorded.NewService(name))

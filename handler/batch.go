@@ -43,7 +43,9 @@ var batchOperation = operation{name: mcpnexus.OperationCallTools}
 const (
 	// batchWidth is the most calls of one batch that run at the same time in the
 	// process that was asked. In a workflow the worker's own limits hold them back.
-	batchWidth = 100
+	// Each that is handed off is an activity with heartbeats, and more at the same
+	// moment might not be taken up in time.
+	batchWidth = 50
 	// maxBatchHistory is the most bytes of results that a batch may put into the
 	// history of its workflow, which a Temporal server terminates when it exceeds
 	// 50 MB. Of more than 20 calls that are settled durably, each may therefore have

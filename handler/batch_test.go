@@ -237,7 +237,7 @@ func TestABatchRunsItsCallsTogetherButNotTooMany(t *testing.T) {
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		if n == 100 {
+		if n == 50 {
 			open()
 		}
 		select {
@@ -248,14 +248,14 @@ func TestABatchRunsItsCallsTogetherButNotTooMany(t *testing.T) {
 		}
 	})
 	p := publish(t, handler.Server{Name: "wide", Transport: handler.InProcess{Server: server}})
-	output, err := p.do(t.Context(), "wide", mcpnexus.OperationCallTools, `{"calls":[`+strings.Repeat(`{"name":"meet"},`, 149)+`{"name":"meet"}]}`)
+	output, err := p.do(t.Context(), "wide", mcpnexus.OperationCallTools, `{"calls":[`+strings.Repeat(`{"name":"meet"},`, 79)+`{"name":"meet"}]}`)
 	require.NoError(t, err)
 	got := outcomes(t, output)
-	require.Len(t, got, 150)
+	require.Len(t, got, 80)
 	for i, o := range got {
 		assert.Nil(t, o.Error, i)
 	}
-	assert.EqualValues(t, 100, most.Load())
+	assert.EqualValues(t, 50, most.Load())
 }
 
 func TestWhoeverGivesUpOnABatchEndsItsCalls(t *testing.T) {

@@ -13,7 +13,9 @@
 //	})
 //	w := worker.New(client, "mcp", worker.Options{Plugins: []worker.Plugin{plugin}})
 //
-// Every operation runs inline, within the few seconds that Temporal gives a
-// Nexus handler: a request that takes longer is cancelled on the wire and fails
-// with MCPTimeoutError.
+// A request runs within the Nexus request that starts it if it is quick. One that
+// takes longer goes on where it runs, and one that failed and may be retried is,
+// in a workflow of the worker's own namespace ([WorkflowType]): a request may take
+// as long as its caller allows, survives the death of its worker, and is
+// cancelled at the MCP server when the caller cancels it.
 package handler

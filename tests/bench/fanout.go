@@ -15,27 +15,25 @@ import (
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
-// fanOut is how many calls a workflow makes at the same time.
-const fanOut = 200
-
 // compareFanOut times fan-outs of 1 KB results and returns the rate of the
-// library's calls divided by that of the activities'.
-func (b *bed) compareFanOut(ctx context.Context, rounds int, durable bool, out io.Writer) (*float64, error) {
+// library's batched calls divided by that of the activities'.
+func (b *bed) compareFanOut(ctx context.Context, plan plan, out io.Writer) (*float64, error) {
 	ways := []way{
 		b.raw(),
 		b.handWritten(handWritten),
 		b.handWritten(handWrittenAgain),
 		b.library(libraryInline, libraryService, mcpnexus.ExecutionInline),
+		b.batched(),
 		b.activity(),
 	}
-	if durable {
+	if plan.durableFanOut {
 		ways = append(ways, b.durable())
 	}
 	ls, err := b.newLanes(ctx, ways...)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*mcp.CallToolParams, fanOut)
+	all := make([]*mcp.CallToolParams, plan.fanOut)
 	for i := range all {
 		all[i] = textParams(kilobyte)
 	}
@@ -47,7 +45,7 @@ func (b *bed) compareFanOut(ctx context.Context, rounds int, durable bool, out i
 	}
 
 	held := make(map[*lane]int) // back by the server's limit
-	for round := range rounds {
+	for round := range plan.fanOuts {
 		ls.turns(round, func(l *lane) error {
 			// A full burst for each, so that the one before does not count.
 			time.Sleep(l.bucket.until(time.Now(), bucketSize))
@@ -79,18 +77,18 @@ func (b *bed) compareFanOut(ctx context.Context, rounds int, durable bool, out i
 			return err
 		})
 	}
-	ls.write(out, fmt.Sprintf("Fan-outs of %d calls of 1 KB, %d operations open at most (%d rounds)", fanOut, caller.DefaultLimit, rounds), "MEDIAN MS", handWritten, activityWay)
+	ls.write(out, fmt.Sprintf("Fan-outs of %d calls of 1 KB, %d operations open at most (%d rounds)", plan.fanOut, caller.DefaultLimit, plan.fanOuts), "MEDIAN MS", handWritten, activityWay)
 	if aa, err := ratio(ls.named(handWrittenAgain), ls.named(handWritten)); err == nil {
 		fmt.Fprintf(out, "A/A %.3f\n", *aa)
 	}
 	for _, l := range ls {
 		if l.err == nil {
-			fmt.Fprintf(out, "%s: %.0f calls/s", l.name, fanOut/l.samples.median()*1000)
+			fmt.Fprintf(out, "%s: %.0f calls/s", l.name, float64(plan.fanOut)/l.samples.median()*1000)
 			if l.nexus {
 				fmt.Fprintf(out, ", %.0f of a fan-out's held back by the server's limit of %d/s", float64(held[l])/float64(max(1, len(l.samples))), bucketRate)
 			}
 			fmt.Fprintln(out)
 		}
 	}
-	return ratio(ls.named(activityWay), ls.named(libraryInline))
+	return ratio(ls.named(activityWay), ls.named(libraryBatch))
 }

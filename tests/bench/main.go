@@ -16,6 +16,7 @@
 //	library, inline   this library with execution inline
 //	library, auto     with the default, which the caller did not have to ask for
 //	library, durable  with execution durable
+//	library, batched  with CallTools, many calls in one operation (fan-outs only)
 //	activity          an activity in the workflow's namespace, not eager
 //
 // # How to read it
@@ -44,7 +45,7 @@
 //
 //	sync_vs_handwritten     time of an inline call of 1 KB / of the hand-written operation
 //	sync_vs_activity        the same / of the activity
-//	fanout_vs_activity      calls per second of a fan-out of 200 / the activities'
+//	fanout_vs_activity      calls per second of a batched fan-out of 200 / the activities'
 //	events_per_call         history events of an inline call
 //	legacy_stdio_vs_shared  time of a call to a stdio server of protocol version 2025-11-25
 //	                        with a process for each call / with one process shared

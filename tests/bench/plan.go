@@ -14,6 +14,7 @@ type plan struct {
 	// sequential are the rounds of sequential calls, by the size of their result.
 	sequential []sized
 	fanOuts    int // rounds
+	fanOut     int // calls at the same time
 	// durableFanOut lets durable calls take part in a fan-out, which takes long.
 	durableFanOut bool
 	stdio         int // rounds of stdioBlock calls
@@ -32,11 +33,11 @@ const (
 var (
 	full = plan{
 		sequential: []sized{{kilobyte, 400}, {100 * kilobyte, 150}, {megabyte, 40}},
-		fanOuts:    7, durableFanOut: true, stdio: 12, overhead: 100, slow: 15 * time.Second,
+		fanOuts:    7, fanOut: 200, durableFanOut: true, stdio: 12, overhead: 100, slow: 15 * time.Second,
 	}
 	short = plan{
 		sequential: []sized{{kilobyte, 40}, {100 * kilobyte, 8}, {megabyte, 3}},
-		fanOuts:    1, stdio: 3, overhead: 20, slow: 4 * time.Second,
+		fanOuts:    1, fanOut: 200, stdio: 3, overhead: 20, slow: 4 * time.Second,
 	}
 )
 
@@ -91,7 +92,7 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 			failures = append(failures, wrap("sync_vs_activity", err))
 		}
 	}
-	if m.FanoutVsActivity, err = bed.compareFanOut(ctx, plan.fanOuts, plan.durableFanOut, out); err != nil {
+	if m.FanoutVsActivity, err = bed.compareFanOut(ctx, plan, out); err != nil {
 		failures = append(failures, wrap("fanout_vs_activity", err))
 	}
 	if m.EventsPerCall, err = bed.countEvents(ctx, out); err != nil {

@@ -39,6 +39,7 @@ const (
 	libraryInline    = "library, inline"
 	libraryAuto      = "library, auto"
 	libraryDurable   = "library, durable"
+	libraryBatch     = "library, batched"
 	activityWay      = "activity"
 )
 
@@ -120,6 +121,23 @@ func (b *bed) durable() way {
 	w := b.library(libraryDurable, libraryService, mcpnexus.ExecutionDurable)
 	w.every = 8
 	return w
+}
+
+// batched is the library with many calls in one operation.
+func (b *bed) batched() way {
+	return way{name: libraryBatch, nexus: true, open: func(endpoint string) calls {
+		client := caller.NewClient(endpoint, libraryService, caller.Options{})
+		return calls{one: client.CallTool, many: func(ctx workflow.Context, all []*mcp.CallToolParams) ([]*mcp.CallToolResult, error) {
+			results := make([]*mcp.CallToolResult, len(all))
+			for i, outcome := range client.CallTools(ctx, all) {
+				if outcome.Err != nil {
+					return nil, outcome.Err
+				}
+				results[i] = outcome.Result
+			}
+			return results, nil
+		}}
+	}}
 }
 
 // activity runs the call as an activity of the workflow's own worker.

@@ -21,8 +21,8 @@ import (
 )
 
 // patience is how long something may take that should happen at once, on a busy
-// machine under the race detector.
-const patience = time.Minute
+// machine.
+const patience = slowdown * time.Minute
 
 // A process is the test binary, started as something else. It ends with its
 // test, and with the test binary, however that ends.

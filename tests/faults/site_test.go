@@ -47,7 +47,7 @@ type site struct {
 // turns are the sites that may be there at the same time, but for long ones. Each
 // has two to four workers and MCP servers, and a worker that gets no time of the
 // machine for ten seconds is taken for dead.
-var turns = make(chan struct{}, 3*runtime.NumCPU())
+var turns = make(chan struct{}, 3*runtime.NumCPU()/slowdown)
 
 type siteOptions struct {
 	// Long says that the test takes long and little of the machine, so that it

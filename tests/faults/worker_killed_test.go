@@ -19,7 +19,7 @@ import (
 // Temporal notices a dead handler after 10 seconds, and an activity that sends no
 // heartbeats after 10 seconds too. A second goes into the backoff, the rest is for
 // busy machines. It is much less than the timeout of the calls.
-const noticed = 30 * time.Second
+const noticed = slowdown * 30 * time.Second
 
 func TestACallWhoseWorkerIsKilledSucceedsOnAnother(t *testing.T) {
 	forEachPhase(t, func(t *testing.T, p phase) {
@@ -120,7 +120,7 @@ func TestACallWhoseWorkerIsStoppedIsFinishedOrRunsOnAnother(t *testing.T) {
 			again := r.entries(t, effects.Began)[1]
 			assert.Equal(t, second.pid(), again.Client)
 			// It is given back, not missed: nobody waits for a heartbeat.
-			assert.Less(t, again.Time.Sub(stopped), 5*time.Second)
+			assert.Less(t, again.Time.Sub(stopped), slowdown*5*time.Second)
 		})
 		each(t, longOnce, func(t *testing.T, r *running) { r.requireFailure(t, mcpnexus.ErrorTypeOutcomeUnknown, 1) })
 		assert.Zero(t, s.openRequests(t))

@@ -119,11 +119,16 @@ func publishWith(t *testing.T, options handler.Options) *path {
 // publishOn publishes what register registers on the worker.
 func publishOn(t *testing.T, options worker.Options, register func(worker.Worker)) *path {
 	t.Helper()
+	return publishFor(t, platformClient, options, register)
+}
+
+func publishFor(t *testing.T, platform client.Client, options worker.Options, register func(worker.Worker)) *path {
+	t.Helper()
 	n := unique.Add(1)
 	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
 	queue := fmt.Sprintf("mcp-%d", n)
 
-	p.publisher = worker.New(platformClient, queue, options)
+	p.publisher = worker.New(platform, queue, options)
 	register(p.publisher)
 	require.NoError(t, p.publisher.Start())
 	t.Cleanup(p.publisher.Stop)

@@ -22,10 +22,14 @@ import (
 )
 
 // To record: go test ./tests/integration -run Recorded -record
-var record = flag.Bool("record", false, "write the histories that package caller replays in its tests")
+var record = flag.Bool("record", false, "write the histories that packages caller and handler replay in their tests")
 
-// histories is where package caller has them.
-var histories = filepath.Join("..", "..", "caller", "testdata", "histories")
+// histories is where package caller has them, durableHistories where package
+// handler has those of its own workflows.
+var (
+	histories        = filepath.Join("..", "..", "caller", "testdata", "histories")
+	durableHistories = filepath.Join("..", "..", "handler", "testdata", "histories")
+)
 
 func TestEveryRecordedWorkflowSucceedsOnAServerAndReplays(t *testing.T) {
 	t.Parallel()
@@ -80,13 +84,18 @@ func TestEveryRecordedWorkflowSucceedsOnAServerAndReplays(t *testing.T) {
 					input.Data = []byte(`"left out"`)
 				}
 			}
-			compact, err := protojson.Marshal(fresh)
-			require.NoError(t, err)
-			// protojson's own indentation varies from build to build.
-			var out bytes.Buffer
-			require.NoError(t, json.Indent(&out, compact, "", " "))
-			out.WriteByte('\n')
-			require.NoError(t, os.WriteFile(filepath.Join(histories, w.Name+".json"), out.Bytes(), 0o644))
+			save(t, filepath.Join(histories, w.Name+".json"), fresh)
 		})
 	}
+}
+
+func save(t *testing.T, file string, h *historypb.History) {
+	t.Helper()
+	compact, err := protojson.Marshal(h)
+	require.NoError(t, err)
+	// protojson's own indentation varies from build to build.
+	var out bytes.Buffer
+	require.NoError(t, json.Indent(&out, compact, "", " "))
+	out.WriteByte('\n')
+	require.NoError(t, os.WriteFile(file, out.Bytes(), 0o644))
 }
