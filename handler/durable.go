@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,9 @@ type runningCall struct {
 	Key       string `json:"key"`
 	// Left is the time that the attempt has left.
 	Left time.Duration `json:"leftNanoseconds"`
+	// Within is how long the process may take to be asked. Zero means
+	// scheduleToStartTimeout.
+	Within time.Duration `json:"withinNanoseconds,omitempty"`
 }
 
 // durable starts the request's workflow, or finds it started by an earlier start
@@ -202,7 +206,7 @@ func (r *durableRun) left(ctx workflow.Context) (left time.Duration, over bool) 
 func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              r.Running.TaskQueue,
-		ScheduleToStartTimeout: scheduleToStartTimeout,
+		ScheduleToStartTimeout: cmp.Or(r.Running.Within, scheduleToStartTimeout),
 		StartToCloseTimeout:    r.Running.Left + reportTime,
 		HeartbeatTimeout:       heartbeatTimeout,
 		WaitForCancellation:    true,
