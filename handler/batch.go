@@ -46,10 +46,6 @@ const (
 	// Each that is handed off is an activity with heartbeats, and more at the same
 	// moment might not be taken up in time.
 	batchWidth = 50
-	// askTime is how much longer a process may take to be asked for each call that
-	// it is asked for at the same moment. For batchWidth calls that is still less
-	// than claimWithin.
-	askTime = 100 * time.Millisecond
 	// maxBatchHistory is the most bytes of results that a batch may put into the
 	// history of its workflow, which a Temporal server terminates when it exceeds
 	// 50 MB. Of more than 20 calls that are settled durably, each may therefore have
@@ -489,16 +485,12 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 	if err := json.Unmarshal(payload.Payload().GetData(), &items); err != nil || len(items) != len(in.Calls) {
 		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the items are not an array with one for each call", "", err)
 	}
-	open, running := 0, 0
+	open := 0
 	for _, state := range in.Calls {
 		if !state.Ended {
 			open++
 		}
-		if state.Running > 0 {
-			running++
-		}
 	}
-	within := scheduleToStartTimeout + time.Duration(min(running, batchWidth))*askTime
 	outcomes := make([]batchOutcome, len(items))
 	subjects := make([]string, len(items))
 	wg := workflow.NewWaitGroup(ctx)
@@ -517,7 +509,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 		wg.Add(1)
 		workflow.GoNamed(ctx, fmt.Sprintf("calls[%d]", i), func(ctx workflow.Context) {
 			defer wg.Done()
-			outcomes[i] = in.settle(ctx, i, req, min(in.MaxResultBytes, maxBatchHistory/open), within)
+			outcomes[i] = in.settle(ctx, i, req, min(in.MaxResultBytes, maxBatchHistory/open))
 		})
 	}
 	wg.Wait(ctx)
@@ -528,7 +520,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 }
 
 // settle sees one call to its end, as [requestWorkflow] does a single one.
-func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResultBytes int, within time.Duration) batchOutcome {
+func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResultBytes int) batchOutcome {
 	state := in.Calls[i]
 	r := &durableRun{began: workflow.Now(ctx), durableRequest: durableRequest{
 		Service: in.Service, Operation: callToolOperation.name, Subject: req.subject, RequestID: req.id,
@@ -536,7 +528,7 @@ func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResu
 		durableState: durableState{Attempts: state.Attempts, Delay: state.Delay, Left: state.Left},
 	}}
 	if state.Running > 0 {
-		r.Running = &runningCall{TaskQueue: in.TaskQueue, Key: batchCallKey(in.Key, i), Left: state.Running, Within: within}
+		r.Running = &runningCall{TaskQueue: in.TaskQueue, Key: batchCallKey(in.Key, i), Left: state.Running}
 	}
 	result, err := r.settle(ctx, rawValue(encode(req.params)))
 	if err == nil {

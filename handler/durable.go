@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +50,9 @@ const (
 	// a cancellation.
 	heartbeatInterval = 2 * time.Second
 	// scheduleToStartTimeout is how long a process may take to be asked for a call
-	// that it runs.
-	scheduleToStartTimeout = heartbeatTimeout
+	// that it runs. It is generous: a process that is busy and is taken for dead has
+	// its call made twice, and one that is dead was most likely asked before.
+	scheduleToStartTimeout = 3 * heartbeatTimeout
 	// reportTime is how long the end of an attempt may take to be reported: the
 	// activity's own timeout is longer by that than the attempt's.
 	reportTime = 5 * time.Second
@@ -91,9 +91,6 @@ type runningCall struct {
 	Key       string `json:"key"`
 	// Left is the time that the attempt has left.
 	Left time.Duration `json:"leftNanoseconds"`
-	// Within is how long the process may take to be asked. Zero means
-	// scheduleToStartTimeout.
-	Within time.Duration `json:"withinNanoseconds,omitempty"`
 }
 
 // durable starts the request's workflow, or finds it started by an earlier start
@@ -206,7 +203,7 @@ func (r *durableRun) left(ctx workflow.Context) (left time.Duration, over bool) 
 func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              r.Running.TaskQueue,
-		ScheduleToStartTimeout: cmp.Or(r.Running.Within, scheduleToStartTimeout),
+		ScheduleToStartTimeout: scheduleToStartTimeout,
 		StartToCloseTimeout:    r.Running.Left + reportTime,
 		HeartbeatTimeout:       heartbeatTimeout,
 		WaitForCancellation:    true,

@@ -71,6 +71,7 @@ func newProcessWorker(c client.Client, queue string) (w worker.Worker) {
 	return worker.New(c, queue, worker.Options{
 		DisableWorkflowWorker:              true,
 		MaxConcurrentActivityExecutionSize: maxRunning,
+		MaxConcurrentActivityTaskPollers:   4, // a batch is handed off all at once
 		WorkerStopTimeout:                  reportTime,
 	})
 }

@@ -52,18 +52,22 @@ func TestTheQuickstartShowsTheWholePathAndLeavesNothingRunning(t *testing.T) {
 		`endpoint "mcp": created`,
 		`weather   streamable HTTP at http://127.0.0.1:`,
 		`Workflow plan-trip in namespace "app" called:`,
-		`2 tools: get_weather, pack`,
+		`3 tools: get_weather, pack, study_climate`,
 		`{"city":"Oslo","sky":"clear","temperature":-3.5}`,
 		`"mittens"`,
 		`library  read-resource  library://catalogue`,
 		`"Recommend a book for a clear evening."`,
 		`tool error (isError true): "no weather station in Atlantis"`,
 		`MCPProtocolError -32602, retryable false`,
-		`7 calls, 40 history events in all.`,
+		`call-tools`,
+		`2 of 3 cities have a weather station`,
+		`"colder in winter"`,
+		`9 calls, 54 history events in all.`,
 	} {
 		assert.Contains(t, string(out), want)
 	}
-	assert.Len(t, regexp.MustCompile(`(?m)^(weather|library) .* [0-9.]+m?s +5 `).FindAllString(string(out), -1), 7, "seven calls, with their time, of five events each")
+	assert.Len(t, regexp.MustCompile(`(?m)^(weather|library) .* [0-9.]+m?s +5 `).FindAllString(string(out), -1), 8, "eight calls, with their time, of five events each")
+	assert.Regexp(t, `(?m)^weather +call-tool +study_climate +3\.[0-9]+s +9 `, string(out), "and one that was handed off")
 	for _, address := range regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindAllString(string(out), -1) {
 		_, err := net.DialTimeout("tcp", address, time.Second)
 		assert.Error(t, err, "%s still listens", address)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -24,7 +25,7 @@ var today = map[string]weather{
 	"Bergen": {"Bergen", 6, "rain"},
 }
 
-// newWeatherServer returns an MCP server with two tools.
+// newWeatherServer returns an MCP server with three tools.
 func newWeatherServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "1.0.0"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "get_weather", Description: "Today's weather in a city."},
@@ -43,6 +44,15 @@ func newWeatherServer() *mcp.Server {
 				text = "mittens"
 			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+		})
+	mcp.AddTool(server, &mcp.Tool{Name: "study_climate", Description: "The climate of a city. Takes three seconds."},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in place) (*mcp.CallToolResult, any, error) {
+			select {
+			case <-time.After(3 * time.Second):
+			case <-ctx.Done():
+				return nil, nil, ctx.Err()
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "colder in winter"}}}, nil, nil
 		})
 	return server
 }

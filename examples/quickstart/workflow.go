@@ -31,7 +31,7 @@ func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	note("%d tools: %s, %s", len(tools.Tools), tools.Tools[0].Name, tools.Tools[1].Name)
+	note("%d tools: %s, %s, %s", len(tools.Tools), tools.Tools[0].Name, tools.Tools[1].Name, tools.Tools[2].Name)
 
 	today, err := weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": city}})
 	if err != nil {
@@ -71,6 +71,29 @@ func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
 	} else if err != nil {
 		return nil, err // cancelled, timed out, or refused as malformed
 	}
+
+	// Many calls are cheaper together. Each has its own outcome.
+	var calls []*mcp.CallToolParams
+	for _, other := range []string{"Bergen", "Oslo", "Atlantis"} {
+		calls = append(calls, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": other}})
+	}
+	stations := 0
+	for _, outcome := range weather.CallTools(ctx, calls) {
+		if outcome.Err != nil {
+			return nil, outcome.Err // this call's own, which mcpnexus.ErrorFrom reads
+		}
+		if !outcome.Result.IsError {
+			stations++
+		}
+	}
+	note("%d of %d cities have a weather station", stations, len(calls))
+
+	// A tool that takes its time is handed off to a workflow of the platform team's.
+	study, err := weather.CallTool(ctx, &mcp.CallToolParams{Name: "study_climate", Arguments: map[string]any{"city": city}})
+	if err != nil {
+		return nil, err
+	}
+	note("%q", text(study.Content[0]))
 
 	// The tools are known by now: this puts nothing into the history.
 	if _, err := weather.ListTools(ctx, nil); err != nil {

@@ -3,7 +3,9 @@
 package faults
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,6 +29,7 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 	executions := []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable}
 	var runs []client.WorkflowRun
 	var plans [][]call
+	long := make(map[string]bool) // calls that a stopping worker does not wait for
 	for i := range workflows {
 		var plan []call
 		for j := range rollingLoad {
@@ -40,7 +43,9 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 			if (i+j)%4 == 0 && c.Arguments.MS <= 4000 {
 				c.Options.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
 			}
-			plan = append(plan, s.complete(s.services[i%len(s.services)].Service, c))
+			c = s.complete(s.services[i%len(s.services)].Service, c)
+			long[c.Arguments.Call] = c.Arguments.MS > 10_000
+			plan = append(plan, c)
 		}
 		plans = append(plans, plan)
 		runs = append(runs, s.execute(t, client.StartWorkflowOptions{}, plan...))
@@ -60,6 +65,11 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 	restarts := 0
 	for ; restarts < rounds*len(workers) && open(); restarts++ {
 		i := restarts % len(workers)
+		within(t, patience, "a long call has just begun on the worker", func() bool {
+			return !open() || slices.ContainsFunc(s.entries(t, "", effects.Began), func(e effects.Entry) bool {
+				return e.Client == workers[i].pid() && long[e.Call] && time.Since(e.Time) < 2*time.Second
+			})
+		})
 		workers[i].stop(t)
 		workers[i] = s.startWorker(t)
 	}
@@ -83,5 +93,6 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 	}
 	t.Logf("%d calls, %d restarts, %d runs more than calls", calls, restarts, again)
 	assert.Equal(t, workflows*len(rollingLoad), calls)
+	assert.Positive(t, again, "no call was given from one worker to another")
 	assert.Zero(t, s.openRequests(t))
 }
