@@ -40,9 +40,18 @@ func TestMain(m *testing.M) {
 	callerMainIfAsked()
 	temporalMainIfAsked()
 	flag.Parse()
+	if slowdown > 1 && !*withRace {
+		fmt.Println("faults: not run with the race detector beside other packages, see withRace")
+		return
+	}
 	allAtOnce()
 	os.Exit(runTests(m))
 }
+
+// withRace is for when nothing else runs. The suite's many processes must say in
+// time that they live, and with the race detector, on a small machine, beside the
+// tests of other packages, they do not.
+var withRace = flag.Bool("with-race", false, "run although built with the race detector: takes several times as long")
 
 // allAtOnce lets all tests run at the same time, unless the command line says how
 // many. They spend their time waiting, the longest for a minute and a half. Those

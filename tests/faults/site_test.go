@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
@@ -183,11 +184,31 @@ func (s *site) entries(t *testing.T, call string, event effects.Event) []effects
 // openRequests returns how many durable workflows of the site have not ended.
 func (s *site) openRequests(t *testing.T) int64 {
 	t.Helper()
-	found, err := s.temporal.platform.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{
-		Query: fmt.Sprintf("WorkflowType = 'MCPRequest' AND TaskQueue = '%s' AND ExecutionStatus = 'Running'", s.queue),
-	})
+	found, err := s.temporal.platform.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{Query: s.openQuery()})
 	require.NoError(t, err)
 	return found.GetCount()
+}
+
+func (s *site) openQuery() string {
+	return fmt.Sprintf("WorkflowType = 'MCPRequest' AND TaskQueue = '%s' AND ExecutionStatus = 'Running'", s.queue)
+}
+
+// allBeat reports whether each of the site's durable workflows that have not ended
+// has heard from the worker that makes its attempt.
+func (s *site) allBeat(t *testing.T) bool {
+	t.Helper()
+	found, err := s.temporal.platform.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: s.openQuery(), PageSize: 1000})
+	require.NoError(t, err)
+	for _, execution := range found.GetExecutions() {
+		description, err := s.temporal.platform.DescribeWorkflowExecution(t.Context(), execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId())
+		require.NoError(t, err)
+		running := description.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		beats := slices.ContainsFunc(description.GetPendingActivities(), func(a *workflowpb.PendingActivityInfo) bool { return a.GetLastHeartbeatTime() != nil })
+		if running && !beats {
+			return false
+		}
+	}
+	return len(found.GetExecutions()) > 0
 }
 
 // A running is a call of a workflow of its own.

@@ -32,6 +32,7 @@ func TestACallSurvivesARestartOfTheTemporalServer(t *testing.T) {
 			r.await(t, effects.Began, 1)
 			r.awaitStarted(t)
 		}
+		within(t, patience, "all calls are known to run", func() bool { return s.allBeat(t) })
 		server.process.kill(t)
 		for _, r := range calls[len(calls)/2:] {
 			r.await(t, effects.Finished, 1)
