@@ -43,6 +43,14 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
 	}
 
+	if in.Former != "" {
+		// It was taken for lost, perhaps because this process was busy. What is lost
+		// with one that has failed is known: this attempt follows on it.
+		if c := s.handler.running.claim(in.Former); c != nil && !(c.hasEnded() && c.failure != nil) {
+			return s.follow(ctx, c, in.Caller, in.MaxResultBytes)
+		}
+	}
+
 	var last heartbeat
 	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil && last.Sent {
 		return converter.RawValue{}, s.only(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + outcomeUnknown)}))
@@ -60,7 +68,10 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	defer cancel(nil)
 	if single {
 		if err := record(ctx, heartbeat{Sent: true}); err != nil {
-			// Whoever makes the next attempt would not know of this one.
+			// Whether the server has it or not, nothing was sent.
+			if retryable(err) {
+				return converter.RawValue{}, givenBack(before)
+			}
 			return converter.RawValue{}, fmt.Errorf("the attempt was not made: %w", err)
 		}
 	}
@@ -140,6 +151,11 @@ func (s *service) runningActivity(ctx context.Context, key string, caller *calle
 	if c == nil {
 		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: s.name + ": the process does not know the call any more"}).ApplicationError()
 	}
+	return s.follow(ctx, c, caller, maxResultBytes)
+}
+
+// follow waits for a call that was claimed and returns its outcome.
+func (s *service) follow(ctx context.Context, c *call, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
 	defer s.handler.running.pay(c)
 	pulse := beat(ctx, false, &c.progress, func(error) { c.cancel(errCancelled) })
 	defer pulse.end()

@@ -71,6 +71,9 @@ type durableRequest struct {
 	// MaxResultBytes is the most bytes that the result may have here, zero means no
 	// limit but the handler's.
 	MaxResultBytes int `json:"maxResultBytes,omitempty"`
+	// Former is the key of the call that was asked for in vain, if there is one. It
+	// may still run in the process that makes the next attempt.
+	Former string `json:"former,omitempty"`
 	durableState
 }
 
@@ -239,6 +242,9 @@ func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (c
 	var result converter.RawValue
 	in := r.durableRequest
 	in.durableState = durableState{Attempts: r.Attempts}
+	if r.Running != nil {
+		in.Former = r.Running.Key
+	}
 	err := workflow.ExecuteActivity(ctx, attemptType(r.Service), in, params).Get(ctx, &result)
 	return result, err
 }

@@ -88,6 +88,15 @@ func record(ctx context.Context, details heartbeat) error {
 	return c.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, details)
 }
 
+// retryable reports whether the server could not be asked, and may be later.
+func retryable(err error) bool {
+	switch err.(type) {
+	case *serviceerror.Unavailable, *serviceerror.DeadlineExceeded, *serviceerror.ResourceExhausted:
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
 // unwanted reports whether the error of a heartbeat says that nobody wants the
 // attempt any more: it was cancelled, or paused, or the server has given it up.
 // Any other says that the server could not be asked.
