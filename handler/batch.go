@@ -342,7 +342,7 @@ func (b *batch) standing(calls []*call) []callState {
 		s := &states[i]
 		if c == nil {
 			// Another start of the operation, beside this one, may have begun it.
-			c, _ = b.handler.running.begin(b.callKey(i), 0)
+			c, _ = b.handler.running.begin(context.Background(), b.callKey(i), 0)
 			calls[i] = c
 		}
 		if s.call = c; c == nil {
@@ -401,7 +401,7 @@ type batchRequest struct {
 // the operation.
 func (b *batch) durable(ctx context.Context, states []callState) (reply, error) {
 	// Whatever becomes of the answer, a later start begins nothing.
-	if mark, known := b.handler.running.begin(b.key, noLimit); !known {
+	if mark, known := b.handler.running.begin(ctx, b.key, noLimit); !known {
 		b.handler.running.end(mark, ending{stopped: true})
 	}
 	in := batchRequest{

@@ -20,6 +20,7 @@ import (
 type call struct {
 	key    string
 	began  time.Time
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// ended is closed when the outcome is set.
 	ended chan struct{}
@@ -98,7 +99,7 @@ func callKey(service, operation, requestID string, input []byte) string {
 
 // begin returns the call with the key. It returns false when that one is new and
 // the caller must run it; nil when there is no room for a new one.
-func (c *calls) begin(key string, room int) (_ *call, known bool) {
+func (c *calls) begin(ctx context.Context, key string, room int) (_ *call, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.byKey[key]; found != nil {
@@ -109,6 +110,8 @@ func (c *calls) begin(key string, room int) (_ *call, known bool) {
 	}
 	c.running++
 	began := &call{key: key, began: time.Now(), ended: make(chan struct{})}
+	// It may outlive the Nexus request, and keeps its logger.
+	began.ctx, began.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.byKey[key] = began
 	return began, false
 }
@@ -119,6 +122,7 @@ func (c *calls) end(call *call, o ending) {
 	defer c.mu.Unlock()
 	o.at = time.Now()
 	call.ending = o
+	call.cancel(nil)
 	close(call.ended)
 	c.running--
 	const overhead = 1 << 10

@@ -14,14 +14,14 @@ import (
 func TestAFinishedCallIsRememberedForTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		first, known := c.begin("a", maxRunning)
+		first, known := c.begin(t.Context(), "a", maxRunning)
 		assert.False(t, known)
-		again, known := c.begin("a", maxRunning)
+		again, known := c.begin(t.Context(), "a", maxRunning)
 		assert.True(t, known)
 		assert.Same(t, first, again, "joined while it runs")
 		c.end(first, ending{result: []byte(`{}`)})
 		time.Sleep(rememberFor - time.Second)
-		again, known = c.begin("a", maxRunning)
+		again, known = c.begin(t.Context(), "a", maxRunning)
 		assert.True(t, known)
 		assert.Same(t, first, again)
 		assert.Equal(t, `{}`, string(again.result))
@@ -29,7 +29,7 @@ func TestAFinishedCallIsRememberedForTwoMinutes(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, c.byKey, "nothing is left of it")
 		assert.Zero(t, c.bytes)
-		other, known := c.begin("a", maxRunning)
+		other, known := c.begin(t.Context(), "a", maxRunning)
 		assert.False(t, known)
 		assert.NotSame(t, first, other)
 	})
@@ -39,7 +39,7 @@ func TestFinishedCallsAreRememberedUpToAnAmountOfMemory(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
 	const each = 1 << 20
 	for i := range 100 {
-		call, _ := c.begin(fmt.Sprint(i), maxRunning)
+		call, _ := c.begin(t.Context(), fmt.Sprint(i), maxRunning)
 		c.end(call, ending{result: make([]byte, each)})
 		assert.LessOrEqual(t, c.bytes, rememberBytes)
 	}
@@ -54,49 +54,45 @@ func TestFinishedCallsAreRememberedUpToAnAmountOfMemory(t *testing.T) {
 
 func TestNoMoreCallsRunThanThereIsRoomFor(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
-	first, _ := c.begin("a", 2)
-	_, _ = c.begin("b", 2)
-	third, known := c.begin("c", 2)
+	first, _ := c.begin(t.Context(), "a", 2)
+	_, _ = c.begin(t.Context(), "b", 2)
+	third, known := c.begin(t.Context(), "c", 2)
 	assert.Nil(t, third)
 	assert.False(t, known)
-	joined, known := c.begin("a", 2)
+	joined, known := c.begin(t.Context(), "a", 2)
 	assert.Same(t, first, joined, "one that runs can be joined")
 	assert.True(t, known)
 	c.end(first, ending{})
-	third, _ = c.begin("c", 2)
+	third, _ = c.begin(t.Context(), "c", 2)
 	assert.NotNil(t, third)
 }
 
 func TestACallThatNobodyClaimsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		call, _ := c.begin("a", maxRunning)
-		call.cancel = cancel
+		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		time.Sleep(claimWithin)
 		synctest.Wait()
-		assert.ErrorIs(t, context.Cause(ctx), errUnclaimed)
+		assert.ErrorIs(t, context.Cause(call.ctx), errUnclaimed)
 		c.busy.Wait()
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		call, _ := c.begin("a", maxRunning)
-		call.cancel = cancel
+		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		time.Sleep(claimWithin - time.Second)
 		assert.Same(t, call, c.claim("a"))
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.NoError(t, ctx.Err(), "one that was claimed goes on")
+		assert.NoError(t, call.ctx.Err(), "one that was claimed goes on")
 		c.pay(call)
 		c.busy.Wait()
 		assert.Nil(t, c.claim("b"))
 		c.owe(call)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.NoError(t, ctx.Err(), "also when it was claimed before it was handed off for good")
+		assert.NoError(t, call.ctx.Err(), "also when it was claimed before it was handed off for good")
 	})
 }
 

@@ -308,17 +308,14 @@ const noLimit = 1 << 30
 // began. Nil when the process has too many.
 func (st *start) launch(ctx context.Context, key string, room int, run func(context.Context) (json.RawMessage, error)) *call {
 	running := st.handler.running
-	c, known := running.begin(key, room)
+	c, known := running.begin(ctx, key, room)
 	if c == nil || known {
 		return c
 	}
-	// It may outlive the Nexus request, and keeps its logger.
-	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	ctx = withProgress(ctx, st.options.RequestID, func(p mcp.ProgressNotificationParams) { c.progress.Store(&p) })
+	ctx = withProgress(c.ctx, st.options.RequestID, func(p mcp.ProgressNotificationParams) { c.progress.Store(&p) })
 	st.handler.calls.Add(1) // cannot be done yet: the start counts
 	go func() {
 		defer st.handler.calls.Done()
-		defer c.cancel(nil)
 		result, err := run(ctx)
 		running.end(c, st.ending(st.op, st.req, result, err))
 	}()
