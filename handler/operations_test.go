@@ -1100,7 +1100,7 @@ sleep 600`
 	_, err := p.do(t.Context(), "rude", mcpnexus.OperationListPrompts, "")
 	require.NoError(t, err)
 	require.NoError(t, p.handler.Close(t.Context()))
-	assert.Empty(t, alive(t, dir))
+	assertAllEnd(t, dir)
 }
 
 func TestEveryMessageIsTextThatTemporalCanCarry(t *testing.T) {
