@@ -21,6 +21,7 @@ import (
 var (
 	errCancelled  = errors.New("the request was cancelled")
 	errUnclaimed  = errors.New("nobody asked for the outcome")
+	errUnmarked   = errors.New("Temporal could not be told that the request is about to be sent")
 	errCallerGone = errors.New("the workflow that made the request has ended")
 )
 
@@ -66,17 +67,11 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	var progress atomic.Pointer[mcp.ProgressNotificationParams]
 	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if single {
-		if err := record(ctx, heartbeat{Sent: true}); err != nil {
-			// Whether the server has it or not, nothing was sent.
-			if retryable(err) {
-				return converter.RawValue{}, givenBack(before)
-			}
-			return converter.RawValue{}, fmt.Errorf("the attempt was not made: %w", err)
-		}
-	}
-	pulse := beat(ctx, single, &progress, func(error) { cancel(errCancelled) })
+	pulse := beat(ctx, &progress, func(error) { cancel(errCancelled) })
 	defer pulse.end()
+	if single {
+		req.beforeSending = pulse.mark
+	}
 	defer s.handler.watches.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
 
 	result, err := s.try(withProgress(running, in.RequestID, func(p mcp.ProgressNotificationParams) { progress.Store(&p) }), attemptTimeout(req.options, 0), op, req)
@@ -87,12 +82,11 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return rawValue(result), nil
 	}
 	_, notSent := errors.AsType[*unsent](err)
-	if single && notSent {
-		// The next attempt may send it. One that does not hear of this will not.
-		pulse.end()
-		_ = record(ctx, heartbeat{})
-	}
 	switch {
+	case errors.Is(err, errUnmarked):
+		// Whether the server has the mark or not, nothing was sent. An activity of its
+		// own finds none.
+		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errStopping) || ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
 		if single && !notSent {
 			return converter.RawValue{}, s.only(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": the worker stopped during the only attempt: the request may have been carried out")}))
@@ -157,7 +151,7 @@ func (s *service) runningActivity(ctx context.Context, key string, caller *calle
 // follow waits for a call that was claimed and returns its outcome.
 func (s *service) follow(ctx context.Context, c *call, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
 	defer s.handler.running.pay(c)
-	pulse := beat(ctx, false, &c.progress, func(error) { c.cancel(errCancelled) })
+	pulse := beat(ctx, &c.progress, func(error) { c.cancel(errCancelled) })
 	defer pulse.end()
 	defer s.handler.watches.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
 	select {

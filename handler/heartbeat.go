@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,17 +32,19 @@ type heartbeat struct {
 // request to an MCP server can outlive that well.
 type pulse struct {
 	ctx      context.Context // the activity's
-	sent     bool
 	progress *atomic.Pointer[mcp.ProgressNotificationParams]
 	// lost is called, once, when the attempt is not wanted any more.
 	lost func(error)
 	stop context.CancelFunc
 	done chan struct{}
+
+	mu   sync.Mutex // a heartbeat must not be overtaken by one that says less
+	sent bool
 }
 
 // beat begins to send heartbeats, until end is called.
-func beat(ctx context.Context, sent bool, progress *atomic.Pointer[mcp.ProgressNotificationParams], lost func(error)) *pulse {
-	p := &pulse{ctx: ctx, sent: sent, progress: progress, lost: lost, done: make(chan struct{})}
+func beat(ctx context.Context, progress *atomic.Pointer[mcp.ProgressNotificationParams], lost func(error)) *pulse {
+	p := &pulse{ctx: ctx, progress: progress, lost: lost, done: make(chan struct{})}
 	// Also when the activity's context has ended: the call takes a moment longer.
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go p.run(ctx)
@@ -58,12 +61,11 @@ func (p *pulse) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
-		details := heartbeat{Sent: p.sent, Progress: p.progress.Load()}
-		if err := record(ctx, details); unwanted(err) {
+		if err := p.record(ctx); unwanted(err) {
 			p.lost(err)
 			// Of a cancellation only the SDK may tell the server that it was heeded,
 			// and it must hear of it itself.
-			activity.RecordHeartbeat(p.ctx, details)
+			activity.RecordHeartbeat(p.ctx, p.details())
 			return
 		}
 		select {
@@ -72,6 +74,39 @@ func (p *pulse) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// details is what there is to tell.
+func (p *pulse) details() heartbeat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latest()
+}
+
+// latest is what there is to tell. The caller holds p.mu.
+func (p *pulse) latest() heartbeat { return heartbeat{Sent: p.sent, Progress: p.progress.Load()} }
+
+func (p *pulse) record(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return record(ctx, p.latest())
+}
+
+// mark lets the server know, before it returns, that the request is about to be
+// sent.
+func (p *pulse) mark(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = true
+	err := record(ctx, p.latest())
+	if err == nil {
+		return nil
+	}
+	p.sent = false
+	if retryable(err) {
+		return errUnmarked
+	}
+	return fmt.Errorf("the request was not sent: %w", err)
 }
 
 // record sends a heartbeat and returns the server's word on it.

@@ -101,6 +101,8 @@ type request struct {
 	options mcpnexus.RequestOptions
 	// id is Temporal's, the same each time that the operation is started.
 	id string
+	// beforeSending, if not nil, must agree before the request is sent.
+	beforeSending func(context.Context) error
 }
 
 // parse reads an operation's input and makes of it the params for the server.
@@ -211,6 +213,11 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 			c.cut()
 		}
 	})()
+	if req.beforeSending != nil {
+		if err := req.beforeSending(ctx); err != nil {
+			return nil, &unsent{err}
+		}
+	}
 	limit := int64(s.handler.options.MaxResultBytes)
 	result, err = op.run(ctx, c.session, req.params, limit)
 	switch {
