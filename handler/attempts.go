@@ -21,7 +21,7 @@ import (
 var (
 	errCancelled  = errors.New("the request was cancelled")
 	errUnclaimed  = errors.New("nobody asked for the outcome")
-	errUnmarked   = errors.New("Temporal could not be told that the request is about to be sent")
+	errUnmarked   = errors.New("the request could not be marked as sent")
 	errCallerGone = errors.New("the workflow that made the request has ended")
 )
 
