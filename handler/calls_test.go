@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+// The sleeps of these tests are those of synctest's clock, which jumps over them.
+
 func TestAFinishedCallIsRememberedForTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
