@@ -83,8 +83,9 @@ const (
 	// rememberBytes is the most bytes of outcomes that are kept.
 	rememberBytes = 64 << 20
 	// claimWithin is how long a call that was handed off runs on without anybody
-	// who asks for its outcome. The workflow gives up asking before.
-	claimWithin = 2 * scheduleToStartTimeout
+	// who asks for its outcome. The workflow asks at once, and once more by its next
+	// attempt; what takes time is a Temporal server that is away meanwhile.
+	claimWithin = time.Minute
 )
 
 func newCalls(busy *sync.WaitGroup) *calls { return &calls{busy: busy, byKey: make(map[string]*call)} }

@@ -50,9 +50,10 @@ const (
 	// a cancellation.
 	heartbeatInterval = 2 * time.Second
 	// scheduleToStartTimeout is how long a process may take to be asked for a call
-	// that it runs. It is generous: a process that is busy and is taken for dead has
-	// its call made twice, and one that is dead was most likely asked before.
-	scheduleToStartTimeout = 3 * heartbeatTimeout
+	// that it runs. One that is dead is noticed as soon as by its heartbeats; one
+	// that is only busy has the call made again elsewhere, unless it makes the next
+	// attempt too, which then joins the call (see [durableRequest.Former]).
+	scheduleToStartTimeout = heartbeatTimeout
 	// reportTime is how long the end of an attempt may take to be reported: the
 	// activity's own timeout is longer by that than the attempt's.
 	reportTime = 5 * time.Second

@@ -16,9 +16,11 @@ import (
 )
 
 // noticed is how soon another worker must run the call of one that was killed:
-// Temporal notices a dead handler after 10 seconds, and an activity that sends no
-// heartbeats after 10 seconds too. A second goes into the backoff, the rest is for
-// busy machines. It is much less than the timeout of the calls.
+// Temporal notices a dead handler after 10 seconds, an activity that sends no
+// heartbeats or that nobody fetches after 10 seconds, and before that a workflow
+// task that the worker took with it after 10 seconds. A second goes into the
+// backoff, the rest is for busy machines. It is much less than the timeout of the
+// calls.
 const noticed = slowdown * 30 * time.Second
 
 func TestACallWhoseWorkerIsKilledSucceedsOnAnother(t *testing.T) {

@@ -65,13 +65,17 @@ func TestCancellingReachesTheServerAsTheCancellationTypePromises(t *testing.T) {
 					t.Parallel()
 					server, transport := rudeHTTP(t, rude.Options{Legacy: legacy})
 					p := publish(t, handler.Server{Name: "rude", Transport: transport})
+					takes := 4 * time.Second
+					if c.tells {
+						takes = time.Minute
+					}
 					run := p.start(t, func(ctx workflow.Context) error {
 						client := p.client("rude", caller.Options{
 							Request:   mcpnexus.RequestOptions{Execution: execution},
 							Operation: caller.OperationOptions{CancellationType: c.kind},
 						})
 						within, cancel := workflow.WithCancel(ctx)
-						future := client.CallToolAsync(within, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 6000}})
+						future := client.CallToolAsync(within, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": takes.Milliseconds()}})
 						workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
 						cancel()
 						asked := workflow.Now(ctx)
@@ -93,7 +97,7 @@ func TestCancellingReachesTheServerAsTheCancellationTypePromises(t *testing.T) {
 					require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 20*time.Second, time.Millisecond)
 					require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
 					if c.tells {
-						require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 5500*time.Millisecond, time.Millisecond, "before it ends by itself")
+						require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, takes-5*time.Second, time.Millisecond, "before it ends by itself")
 					} else {
 						require.Eventually(t, func() bool { return server.Stats().Answered["slow"] == 1 }, 20*time.Second, 10*time.Millisecond)
 						assert.Zero(t, server.Stats().Cancelled)
