@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -34,47 +35,57 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	}
 	defer s.handler.calls.Done()
 	i := slices.IndexFunc(operations, func(op operation) bool { return op.name == in.Operation })
-	if i < 0 {
-		// A worker of another version started it, and there may be others like it.
-		return converter.RawValue{}, fmt.Errorf("the worker does not know the operation %q", in.Operation)
+	options, err := readOptions(in.Options)
+	if i < 0 || err != nil {
+		// A worker of a newer version wrote it, and there may be others like it.
+		s.handler.logger(ctx).Warn("A request of a newer version of the handler cannot be understood", "MCPServer", s.name, "operation", in.Operation, "error", err)
+		return converter.RawValue{}, givenBack(before)
 	}
 	op := operations[i]
-	req := &request{subject: in.Subject, options: in.Options, id: in.RequestID}
+	req := &request{subject: in.Subject, options: options, id: in.RequestID}
 	if err := json.Unmarshal(params.Payload().GetData(), &req.params); err != nil {
 		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
 	}
 
 	if in.Former != "" {
-		// It was taken for lost, perhaps because this process was busy. What is lost
-		// with one that has failed is known: this attempt follows on it.
-		if c := s.handler.running.claim(in.Former); c != nil && !(c.hasEnded() && c.failure != nil) {
-			return s.follow(ctx, c, in.Caller, in.MaxResultBytes)
+		// It was taken for lost, perhaps because this process was busy.
+		if c, ok := s.handler.running.claimAgain(in.Former); ok {
+			return s.follow(ctx, c, before, in.Caller, in.MaxResultBytes)
 		}
 	}
 
 	var last heartbeat
 	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil && last.Sent {
-		return converter.RawValue{}, s.only(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + outcomeUnknown)}))
+		return converter.RawValue{}, s.last(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + outcomeUnknown)}))
 	}
 	single := once(req.options)
 	if !single {
 		// A server that does not tell gets the benefit of the doubt.
-		asking, cancel := context.WithTimeout(ctx, heartbeatTimeout/2)
+		asking, cancel := context.WithTimeout(ctx, declareTime)
 		declared, known := s.declared(asking, op, req, s.handler.logger(ctx))
 		cancel()
 		single = declared || !known
 	}
-	var progress atomic.Pointer[mcp.ProgressNotificationParams]
+	spent := func() time.Duration { return 0 }
+	if in.Left > 0 {
+		spent = func() time.Duration {
+			return max(0, req.options.ScheduleToCloseTimeout-in.Left+time.Since(info.ScheduledTime))
+		}
+	}
+	if _, over := remaining(req.options, spent()); over {
+		return converter.RawValue{}, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
+	}
+	var progress atomic.Pointer[progressDetails]
 	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	pulse := beat(ctx, &progress, func(error) { cancel(errCancelled) })
+	pulse := s.handler.beat(ctx, &progress, func(error) { cancel(errCancelled) })
 	defer pulse.end()
 	if single {
 		req.beforeSending = pulse.mark
 	}
-	defer s.handler.watches.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
+	defer s.handler.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
 
-	result, err := s.try(withProgress(running, in.RequestID, func(p mcp.ProgressNotificationParams) { progress.Store(&p) }), attemptTimeout(req.options, 0), op, req)
+	result, err := s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(req.options, spent()), op, req)
 	if err == nil {
 		err = checkSize(result, in.MaxResultBytes)
 	}
@@ -82,6 +93,13 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return rawValue(result), nil
 	}
 	_, notSent := errors.AsType[*unsent](err)
+	if notSent && !errors.Is(err, errUnmarked) {
+		// One that was marked can still turn out not to have been sent: the session
+		// was lost, and there is no other.
+		if unmarked := pulse.unmark(ctx); unmarked != nil {
+			err = errors.Join(err, errUnmarked)
+		}
+	}
 	switch {
 	case errors.Is(err, errUnmarked):
 		// Whether the server has the mark or not, nothing was sent. An activity of its
@@ -89,7 +107,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errStopping) || ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
 		if single && !notSent {
-			return converter.RawValue{}, s.only(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": the worker stopped during the only attempt: the request may have been carried out")}))
+			return converter.RawValue{}, s.last(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": the worker stopped during the only attempt: the request may have been carried out")}))
 		}
 		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errCallerGone):
@@ -100,7 +118,13 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	}
 	e := s.contractError(op, req, err)
 	if once(req.options) || single && !notSent {
-		return converter.RawValue{}, s.only(e)
+		return converter.RawValue{}, s.last(e)
+	}
+	// As the server would decide, but for the time in which an attempt may say that
+	// it has none left.
+	left, over := remaining(req.options, spent())
+	if _, again := retryDelay(req.options, before+1, e, left); !again || over {
+		return converter.RawValue{}, s.last(e)
 	}
 	return converter.RawValue{}, e.ApplicationError()
 }
@@ -114,17 +138,18 @@ func checkSize(result json.RawMessage, limit int) error {
 	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: int64(len(result)), Limit: int64(limit)})
 }
 
-// cancelled is the end of an attempt that is not wanted any more.
+// cancelled is the end of an attempt that is not wanted any more. Its details tell
+// it from that of an activity that nobody has fetched.
 func cancelled(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err // which the SDK knows how to report
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return temporal.NewCanceledError("at the MCP server")
 	}
 	return temporal.NewNonRetryableApplicationError(errCancelled.Error(), errorTypeCancelled, nil)
 }
 
-// only marks an error as the end of the only attempt.
-func (s *service) only(e *mcpnexus.Error) error {
-	return temporal.NewApplicationErrorWithOptions("the only attempt has failed", errorTypeOnce, temporal.ApplicationErrorOptions{
+// last marks an error as the request's end.
+func (s *service) last(e *mcpnexus.Error) error {
+	return temporal.NewApplicationErrorWithOptions("the last attempt has failed", errorTypeLast, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Cause: e.ApplicationError(),
 	})
 }
@@ -141,25 +166,52 @@ const (
 
 // runningActivity waits for a call that runs in this process.
 func (s *service) runningActivity(ctx context.Context, key string, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
-	c := s.handler.running.claim(key)
-	if c == nil {
+	c, ok := s.handler.running.claim(key)
+	if !ok {
 		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: s.name + ": the process does not know the call any more"}).ApplicationError()
 	}
-	return s.follow(ctx, c, caller, maxResultBytes)
+	return s.follow(ctx, c, 0, caller, maxResultBytes)
+}
+
+// cancelAttemptActivity ends a call that runs in this process and that nobody has
+// asked for.
+func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
+	if c, ok := s.handler.running.claim(key); ok {
+		c.end(errCancelled)
+		<-c.ended // an attempt heeds it, or is left behind
+		c.settle()
+	}
+	return nil
 }
 
 // follow waits for a call that was claimed and returns its outcome.
-func (s *service) follow(ctx context.Context, c *call, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
-	defer s.handler.running.pay(c)
-	pulse := beat(ctx, &c.progress, func(error) { c.cancel(errCancelled) })
+func (s *service) follow(ctx context.Context, c claim, before int32, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
+	forgotten := make(chan struct{})
+	pulse := s.handler.beat(ctx, &c.progress, func(err error) {
+		if _, unknown := err.(*serviceerror.NotFound); unknown && workflowRuns(ctx) {
+			// The server has taken this process for dead, or was away itself for so long.
+			// The next attempt claims the call, if it is made here.
+			close(forgotten)
+			return
+		}
+		c.end(errCancelled)
+	})
 	defer pulse.end()
-	defer s.handler.watches.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
+	defer s.handler.watch(ctx, caller, func() { c.end(errCallerGone) })()
 	select {
 	case <-c.ended:
+	case <-forgotten:
+		c.leave()
+		return converter.RawValue{}, errors.New("the Temporal server does not know the activity any more")
 	case <-ctx.Done():
-		c.cancel(errCancelled)
-		<-c.ended // an attempt heeds it, or is left behind
+		c.end(errCancelled)
+		select {
+		case <-c.ended: // an attempt heeds it, or is left behind
+		case <-c.superseded:
+			return converter.RawValue{}, ctx.Err()
+		}
 	}
+	defer c.settle()
 	switch {
 	case c.failure == nil:
 		if err := checkSize(c.result, maxResultBytes); err != nil {
@@ -167,10 +219,23 @@ func (s *service) follow(ctx context.Context, c *call, caller *callerRun, maxRes
 		}
 		return rawValue(c.result), nil
 	case c.stopped, ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
-		return converter.RawValue{}, givenBack(0)
+		return converter.RawValue{}, givenBack(before)
 	case c.cancelled, ctx.Err() != nil:
 		pulse.end()
 		return converter.RawValue{}, cancelled(ctx)
 	}
 	return converter.RawValue{}, c.failure.ApplicationError()
+}
+
+// workflowRuns reports whether the workflow of ctx's activity has not ended, as far
+// as can be told.
+func workflowRuns(ctx context.Context) bool {
+	info := activity.GetInfo(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeatTimeout)
+	defer cancel()
+	found, err := activity.GetClient(ctx).DescribeWorkflowExecution(ctx, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+	if _, unknown := err.(*serviceerror.NotFound); unknown {
+		return false
+	}
+	return err != nil || found.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 }

@@ -127,6 +127,7 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 	case len(b.raw) > mcpnexus.MaxBatchCalls:
 		return nil, fmt.Errorf("calls has %d calls, the limit is %d", len(b.raw), mcpnexus.MaxBatchCalls)
 	}
+	size := 0
 	for i, raw := range b.raw {
 		options.RequestID = callID(b.options.RequestID, i)
 		req, err := s.parse(callToolOperation, raw, options, b.defaults)
@@ -137,8 +138,21 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 		if first := b.calls[0].req.options.Execution; (first == mcpnexus.ExecutionInline) != (req.options.Execution == mcpnexus.ExecutionInline) {
 			return nil, fmt.Errorf("calls[%d]: execution: inline is for all calls of a batch or for none", i)
 		}
+		if size += req.size(); size > mcpnexus.MaxRequestBytes && i > 0 {
+			return nil, fmt.Errorf("calls[%d]: with it the calls have more than %d bytes of JSON, each with the options and the trace headers that they have in common: make smaller batches", i, mcpnexus.MaxRequestBytes)
+		}
 	}
 	return b, nil
+}
+
+// size is about what the request takes in the history of a workflow, and at the
+// worst in one workflow task with those of its batch.
+func (r *request) size() int {
+	size := len(r.subject) + len(r.id) + len(writeOptions(r.options))
+	for name, value := range r.params {
+		size += len(name) + len(value)
+	}
+	return size
 }
 
 func (b *batch) isInline() bool {
@@ -175,7 +189,7 @@ func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
 // after a while with a durable workflow that takes over.
 func (b *batch) auto(ctx context.Context) (reply, error) {
 	window, room, width := b.calls[0].window(ctx), maxRunning, batchWidth
-	if b.handler.running.claim(b.key) != nil {
+	if b.handler.running.isKnown(b.key) {
 		// A workflow has it, to which an earlier start gave also what it had not begun.
 		window, room, width = 0, 0, len(b.calls)
 	}
@@ -185,7 +199,7 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 	calls := b.send(ctx, over, width, func(i int) *call {
 		c := b.calls[i]
 		return c.launch(ctx, b.callKey(i), room, func(ctx context.Context) (json.RawMessage, error) {
-			return c.try(ctx, attemptTimeout(c.req.options, 0), c.op, c.req)
+			return c.try(ctx, limitAttempt(c.req.options, 0), c.op, c.req)
 		})
 	}, func(i int, ended *call) {
 		// The next attempt of one is not to wait for the first of another.
@@ -209,10 +223,13 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 	// As for a single call: it may end well without.
 	warn(b.handler.logger(ctx), "Handing running calls off failed", "MCPServer", b.name, "error", err)
 	awaitAll(calls, leftOf(ctx))
-	if settled(b.standing(calls)) {
-		return b.answer(calls), nil
+	if !settled(b.standing(calls)) {
+		return reply{}, err
 	}
-	return reply{}, err
+	for _, c := range calls {
+		b.handler.running.pay(c)
+	}
+	return b.answer(calls), nil
 }
 
 // inline makes all attempts of all calls within the time of the Nexus request.
@@ -243,6 +260,10 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 		if c != nil && !c.hasEnded() {
 			// A redelivered start met a call that takes longer than what it has.
 			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, "still running")
+		}
+		if c != nil && c.stopped && b.temporal != nil {
+			// Temporal shall ask another worker.
+			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errStopping.Error())
 		}
 	}
 	return b.answer(calls), nil
@@ -351,7 +372,7 @@ func (b *batch) standing(calls []*call) []callState {
 		}
 		s.Left, _ = remaining(options, time.Since(c.began))
 		if !c.hasEnded() {
-			s.Running = max(time.Second, attemptTimeout(options, 0).timeout-time.Since(c.began))
+			s.Running = leftOfAttempt(options, c)
 			continue
 		}
 		next, again := b.calls[i].after(c)
@@ -384,8 +405,8 @@ func (c *call) outcome() batchOutcome { return batchOutcome{Result: c.result, Er
 type batchRequest struct {
 	Service   string `json:"service"`
 	RequestID string `json:"requestId"`
-	// Options are those of calls that came without.
-	Options mcpnexus.RequestOptions `json:"options,omitzero"`
+	// Options are those of calls that came without, see [durableRequest].
+	Options json.RawMessage `json:"options,omitempty"`
 	// Trace has the start request's headers that travel on in the calls' _meta.
 	Trace nexus.Header `json:"trace,omitempty"`
 	// Caller is the workflow whose end makes the request pointless.
@@ -405,7 +426,7 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		b.handler.running.end(mark, ending{stopped: true})
 	}
 	in := batchRequest{
-		Service: b.name, RequestID: b.options.RequestID, Options: b.defaults, Trace: nexus.Header{}, Caller: callerOf(b.options.Links),
+		Service: b.name, RequestID: b.options.RequestID, Options: writeOptions(b.defaults), Trace: nexus.Header{}, Caller: callerOf(b.options.Links),
 		MaxResultBytes: b.handler.options.MaxResultBytes, Calls: states,
 	}
 	for _, name := range traceHeaders {
@@ -414,7 +435,7 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		}
 	}
 	var handed []*call
-	items := b.items(states)
+	items := b.items(states, mcpnexus.MaxRequestBytes-len(encode(in)))
 	for i := range states {
 		if states[i].Running > 0 {
 			handed = append(handed, states[i].call)
@@ -427,26 +448,20 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		}
 		in.TaskQueue, in.Key = queue, b.key
 	}
-	answer, err := startWorkflow(ctx, *b.temporal, client.StartWorkflowOptions{
+	for _, c := range handed {
+		b.handler.running.owe(c)
+	}
+	return startWorkflow(ctx, *b.temporal, client.StartWorkflowOptions{
 		ID:                       workflowID(b.name, batchOperation.name, b.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(b.options.Header),
 		StaticSummary:            fmt.Sprintf("%s (%d calls)", b.title(batchOperation, &request{}), len(b.calls)),
 	}, BatchWorkflowType, in, rawValue(items))
-	if err != nil {
-		return reply{}, err
-	}
-	for _, c := range handed {
-		b.handler.running.owe(c)
-	}
-	return answer, nil
 }
 
 // items returns the workflow's second argument, which has an outcome in place of
-// a call as long as it is no larger than a request may be. Other outcomes are
-// left to be asked for.
-func (b *batch) items(states []callState) json.RawMessage {
+// a call as long as there is room. Other outcomes are left to be asked for.
+func (b *batch) items(states []callState, room int) json.RawMessage {
 	items := slices.Clone(b.raw)
-	room := mcpnexus.MaxRequestBytes
 	for _, item := range items {
 		room -= len(item) + len(",")
 	}
@@ -485,6 +500,10 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 	if err := json.Unmarshal(payload.Payload().GetData(), &items); err != nil || len(items) != len(in.Calls) {
 		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the items are not an array with one for each call", "", err)
 	}
+	defaults, err := readOptions(in.Options)
+	if err != nil {
+		newerVersion("the batch's options", err)
+	}
 	open := 0
 	for _, state := range in.Calls {
 		if !state.Ended {
@@ -501,9 +520,9 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 			}
 			continue
 		}
-		req, err := parseRequest(callToolOperation, item, nexus.StartOperationOptions{RequestID: callID(in.RequestID, i), Header: in.Trace}, in.Options)
+		req, err := parseRequest(callToolOperation, item, nexus.StartOperationOptions{RequestID: callID(in.RequestID, i), Header: in.Trace}, defaults)
 		if err != nil {
-			return converter.RawValue{}, temporal.NewNonRetryableApplicationError("an item is not a call", "", err)
+			newerVersion(fmt.Sprintf("items[%d]", i), err)
 		}
 		subjects[i] = req.subject
 		wg.Add(1)
@@ -522,9 +541,9 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 // settle sees one call to its end, as [requestWorkflow] does a single one.
 func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResultBytes int) batchOutcome {
 	state := in.Calls[i]
-	r := &durableRun{began: workflow.Now(ctx), durableRequest: durableRequest{
+	r := &durableRun{began: workflow.Now(ctx), options: req.options, durableRequest: durableRequest{
 		Service: in.Service, Operation: callToolOperation.name, Subject: req.subject, RequestID: req.id,
-		Options: req.options, Caller: in.Caller, MaxResultBytes: maxResultBytes,
+		Options: writeOptions(req.options), Caller: in.Caller, MaxResultBytes: maxResultBytes,
 		durableState: durableState{Attempts: state.Attempts, Delay: state.Delay, Left: state.Left},
 	}}
 	if state.Running > 0 {

@@ -103,7 +103,7 @@ func TestTheItemsOfABatchsWorkflowAreNoLargerThanARequest(t *testing.T) {
 	}
 	b := &batch{raw: []json.RawMessage{json.RawMessage(`{"name":"a"}`), json.RawMessage(`{"name":"b"}`), json.RawMessage(`{"name":"c"}`), json.RawMessage(`{"name":"d"}`)}}
 	states := []callState{{Ended: true, call: outcome(1 << 20)}, {}, {Ended: true, call: outcome(1 << 20)}, {Ended: true, call: outcome(20)}}
-	items := b.items(states)
+	items := b.items(states, mcpnexus.MaxRequestBytes)
 	assert.LessOrEqual(t, len(items), mcpnexus.MaxRequestBytes)
 	var got []json.RawMessage
 	require.NoError(t, json.Unmarshal(items, &got))

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -26,13 +24,16 @@ type call struct {
 	ended chan struct{}
 	ending
 	// progress is what the server reported last.
-	progress atomic.Pointer[mcp.ProgressNotificationParams]
+	progress atomic.Pointer[progressDetails]
 
 	// Guarded by calls.mu. A call that was handed off is owed to the workflow that
 	// asks for its outcome, until it has it or nobody asks.
-	owed      bool
-	claimed   bool
+	owed bool
+	// latest is that of the claim that counts, nil when nobody has asked.
+	latest    chan struct{}
 	unclaimed *time.Timer
+	// kept is true when only the debt keeps the call from being forgotten.
+	kept bool
 }
 
 // An ending is what came of a call: a result or a failure.
@@ -62,13 +63,15 @@ type calls struct {
 	// ended are in the order in which they ended.
 	ended []endedCall
 	bytes int
+	// kept are the bytes of outcomes that are older or more than what is remembered,
+	// but owed.
+	kept  int
 	sweep *time.Timer
 }
 
 type endedCall struct {
 	call *call
 	at   time.Time
-	size int
 }
 
 const (
@@ -80,7 +83,8 @@ const (
 	// after a second or so, or after a minute and a half when a circuit breaker was
 	// in the way.
 	rememberFor = 2 * time.Minute
-	// rememberBytes is the most bytes of outcomes that are kept.
+	// rememberBytes is the most bytes of outcomes that are remembered. As many may be
+	// owed before what comes is run durably.
 	rememberBytes = 64 << 20
 	// claimWithin is how long a call that was handed off runs on without anybody
 	// who asks for its outcome. The workflow asks at once, and once more by its next
@@ -106,7 +110,7 @@ func (c *calls) begin(ctx context.Context, key string, room int) (_ *call, known
 	if found := c.byKey[key]; found != nil {
 		return found, true
 	}
-	if c.running >= room {
+	if c.running >= room || room != noLimit && c.kept >= rememberBytes {
 		return nil, false
 	}
 	c.running++
@@ -126,14 +130,19 @@ func (c *calls) end(call *call, o ending) {
 	call.cancel(nil)
 	close(call.ended)
 	c.running--
-	const overhead = 1 << 10
-	entry := endedCall{call: call, at: o.at, size: len(o.result) + overhead}
-	if o.failure != nil {
-		entry.size += len(o.failure.Data) + len(o.failure.Message)
-	}
-	c.ended = append(c.ended, entry)
-	c.bytes += entry.size
+	c.ended = append(c.ended, endedCall{call: call, at: o.at})
+	c.bytes += call.size()
 	c.forget()
+}
+
+// size is what the call's outcome takes.
+func (c *call) size() int {
+	const overhead = 1 << 10
+	size := len(c.result) + overhead
+	if c.failure != nil {
+		size += len(c.failure.Data) + len(c.failure.Message)
+	}
+	return size
 }
 
 // forget drops what is too old or too much. The caller holds c.mu.
@@ -142,7 +151,12 @@ func (c *calls) forget() {
 		oldest := c.ended[0]
 		c.ended[0] = endedCall{}
 		c.ended = c.ended[1:]
-		c.bytes -= oldest.size
+		c.bytes -= oldest.call.size()
+		if oldest.call.owed {
+			oldest.call.kept = true
+			c.kept += oldest.call.size()
+			continue
+		}
 		delete(c.byKey, oldest.call.key)
 	}
 	if len(c.ended) == 0 {
@@ -159,57 +173,164 @@ func (c *calls) forget() {
 	}
 }
 
-// owe keeps the process from ending before the call's outcome was asked for. It
-// ends the call, and the debt, when nobody asks soon. The call or something else
-// must be busy.
+// owe keeps the process from ending, and the outcome from being forgotten, before
+// it was asked for. It ends the call, and the debt, when nobody asks soon. The call
+// or something else must be busy.
 func (c *calls) owe(call *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if call.owed || call.claimed { // by an earlier start
-		return
+	if call.latest != nil {
+		return // by the workflow that an earlier start began
 	}
-	call.owed = true
-	c.busy.Add(1)
+	if !call.owed {
+		call.owed = true
+		c.busy.Add(1)
+		if c.byKey[call.key] == nil { // forgotten just now
+			c.byKey[call.key] = call
+			call.kept = true
+			c.kept += call.size()
+		}
+	}
+	c.awaitClaim(call)
+}
+
+// awaitClaim gives up on a call that nobody claims soon. The caller holds c.mu.
+func (c *calls) awaitClaim(call *call) {
+	if call.unclaimed != nil {
+		call.unclaimed.Stop()
+	}
+	latest := call.latest
 	call.unclaimed = time.AfterFunc(claimWithin, func() {
-		call.cancel(errUnclaimed)
-		c.pay(call)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if call.latest == latest {
+			call.cancel(errUnclaimed)
+			c.paid(call)
+		}
 	})
 }
 
-// pay ends the debt.
+// pay ends the debt: the outcome has been, or need not be, handed on.
 func (c *calls) pay(call *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if call.owed {
-		call.owed = false
-		c.busy.Done()
-	}
+	c.paid(call)
 }
 
-// claim returns the call with the key, which goes on from now on for as long as
-// whoever claims it wants, and then pays. Nil when it is not known.
-func (c *calls) claim(key string) *call {
+// paid is pay. The caller holds c.mu.
+func (c *calls) paid(call *call) {
+	if !call.owed {
+		return
+	}
+	if call.owed = false; call.unclaimed != nil {
+		call.unclaimed.Stop()
+	}
+	if call.kept {
+		call.kept = false
+		c.kept -= call.size()
+		delete(c.byKey, call.key)
+	}
+	c.busy.Done()
+}
+
+// A claim is somebody's right to a call's outcome, and to end the call, until
+// another claims it: a process that is slow to say that it lives is asked again.
+type claim struct {
+	*call
+	calls *calls
+	// superseded is closed when another has claimed the call.
+	superseded chan struct{}
+}
+
+// claim claims the call with the key. It returns false when that is not known.
+func (c *calls) claim(key string) (claim, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call := c.byKey[key]
 	if call == nil {
-		return nil
+		return claim{}, false
 	}
-	call.claimed = true
+	return c.claimed(call), true
+}
+
+// claimAgain claims a call that was claimed, or was to be, by an earlier attempt.
+// It returns false when the call is not known or has failed: the next attempt then
+// follows on it, and the debt is paid.
+func (c *calls) claimAgain(key string) (claim, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call := c.byKey[key]
+	switch {
+	case call == nil:
+		return claim{}, false
+	case call.hasEnded() && call.failure != nil:
+		c.paid(call)
+		return claim{}, false
+	}
+	return c.claimed(call), true
+}
+
+// claimed is claim. The caller holds c.mu.
+func (c *calls) claimed(call *call) claim {
+	if call.latest != nil {
+		close(call.latest)
+	}
+	call.latest = make(chan struct{})
 	if call.unclaimed != nil {
 		call.unclaimed.Stop()
 	}
-	return call
+	return claim{call: call, calls: c, superseded: call.latest}
+}
+
+// isLast reports whether nobody has claimed the call since. The caller holds
+// calls.mu.
+func (c claim) isLast() bool { return c.superseded == c.latest }
+
+// end ends the call, whose outcome nobody wants.
+func (c claim) end(reason error) {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	if c.isLast() {
+		c.cancel(reason)
+	}
+}
+
+// settle says that the outcome was handed on.
+func (c claim) settle() {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	if c.isLast() {
+		c.calls.paid(c.call)
+	}
+}
+
+// leave gives the claim up while the call runs. Another is to claim it soon.
+func (c claim) leave() {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	if c.isLast() && c.owed {
+		c.calls.awaitClaim(c.call)
+	}
+}
+
+// isKnown reports whether a call with the key is remembered or runs.
+func (c *calls) isKnown(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byKey[key] != nil
 }
 
 // clear forgets all calls that have ended.
 func (c *calls) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, entry := range c.ended {
-		delete(c.byKey, entry.call.key)
+	for key, call := range c.byKey {
+		if call.hasEnded() {
+			delete(c.byKey, key)
+			call.kept = false
+		}
 	}
-	c.ended, c.bytes = nil, 0
+	c.ended, c.bytes, c.kept = nil, 0, 0
 	if c.sweep != nil {
 		c.sweep.Stop()
 		c.sweep = nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
 // The sleeps of these tests are those of synctest's clock, which jumps over them.
@@ -84,18 +86,131 @@ func TestACallThatNobodyClaimsEnds(t *testing.T) {
 		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		time.Sleep(claimWithin - time.Second)
-		assert.Same(t, call, c.claim("a"))
+		claimed, ok := c.claim("a")
+		assert.True(t, ok)
+		assert.Same(t, call, claimed.call)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.NoError(t, call.ctx.Err(), "one that was claimed goes on")
-		c.pay(call)
+		claimed.settle()
 		c.busy.Wait()
-		assert.Nil(t, c.claim("b"))
 		c.owe(call)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.NoError(t, call.ctx.Err(), "also when it was claimed before it was handed off for good")
+		_, ok = c.claim("b")
+		assert.False(t, ok)
 	})
+}
+
+func TestOnlyTheLatestClaimDecidesOverACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalls(&sync.WaitGroup{})
+		call, _ := c.begin(t.Context(), "a", maxRunning)
+		c.owe(call)
+		first, _ := c.claim("a")
+		second, ok := c.claimAgain("a")
+		assert.True(t, ok)
+		<-first.superseded
+		first.end(errCancelled)
+		first.leave()
+		first.settle()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.NoError(t, call.ctx.Err(), "the first has nothing to say any more")
+		second.end(errCancelled)
+		assert.ErrorIs(t, context.Cause(call.ctx), errCancelled)
+		second.settle()
+		c.busy.Wait()
+	})
+}
+
+func TestACallWhoseClaimWasGivenUpWaitsForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalls(&sync.WaitGroup{})
+		call, _ := c.begin(t.Context(), "a", maxRunning)
+		c.owe(call)
+		first, _ := c.claim("a")
+		time.Sleep(time.Hour)
+		first.leave()
+		time.Sleep(claimWithin - time.Second)
+		second, _ := c.claimAgain("a")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.NoError(t, call.ctx.Err())
+		second.leave()
+		time.Sleep(claimWithin)
+		synctest.Wait()
+		assert.ErrorIs(t, context.Cause(call.ctx), errUnclaimed)
+		c.busy.Wait()
+	})
+}
+
+func TestAnAttemptFollowsOnACallThatHasFailed(t *testing.T) {
+	c := newCalls(&sync.WaitGroup{})
+	call, _ := c.begin(t.Context(), "a", maxRunning)
+	c.owe(call)
+	c.end(call, ending{failure: mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport})})
+	_, ok := c.claimAgain("a")
+	assert.False(t, ok)
+	c.busy.Wait() // nobody else asks for it
+}
+
+func TestAnOutcomeIsKeptForAsLongAsItIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalls(&sync.WaitGroup{})
+		const each = 1 << 20
+		for i := range rememberBytes/each + 1 {
+			call, _ := c.begin(t.Context(), fmt.Sprint(i), noLimit)
+			c.owe(call)
+			if i%2 == 1 {
+				c.end(call, ending{result: make([]byte, each)})
+				continue
+			}
+			c.end(call, ending{result: make([]byte, 2*each)})
+		}
+		assert.LessOrEqual(t, c.bytes, rememberBytes)
+		for i := range rememberBytes/each + 1 {
+			claimed, ok := c.claim(fmt.Sprint(i))
+			assert.True(t, ok, "all are there")
+			claimed.settle()
+		}
+		assert.Zero(t, c.kept)
+		c.busy.Wait()
+		time.Sleep(rememberFor)
+		synctest.Wait()
+		assert.Empty(t, c.byKey)
+	})
+}
+
+func TestNoCallBeginsWhileTooMuchIsOwed(t *testing.T) {
+	c := newCalls(&sync.WaitGroup{})
+	var running []*call
+	for i := range 3 {
+		call, _ := c.begin(t.Context(), fmt.Sprint(i), maxRunning)
+		c.owe(call)
+		running = append(running, call)
+	}
+	for _, call := range running {
+		c.end(call, ending{result: make([]byte, rememberBytes/3)})
+	}
+	one, _ := c.begin(t.Context(), "a", maxRunning)
+	assert.NotNil(t, one, "as much as is remembered")
+	c.owe(one)
+	c.end(one, ending{result: make([]byte, rememberBytes)})
+	refused, known := c.begin(t.Context(), "b", maxRunning)
+	assert.Nil(t, refused)
+	assert.False(t, known)
+	joined, _ := c.begin(t.Context(), "0", maxRunning)
+	assert.Same(t, running[0], joined, "one that is known can be joined")
+	for _, key := range []string{"0", "1", "2", "a"} {
+		claimed, ok := c.claim(key)
+		assert.True(t, ok)
+		claimed.settle()
+	}
+	begun, _ := c.begin(t.Context(), "b", maxRunning)
+	assert.NotNil(t, begun)
+	c.clear()
 }
 
 func TestOperationsAreToldApart(t *testing.T) {

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,10 +38,15 @@ const (
 	// of the process that has the call: nexusmcp/<host>/<process ID>/ and a random
 	// part.
 	RunningAttemptActivityType = "MCPRunningAttempt"
+	// CancelAttemptActivityType is that of the activity, on the same task queue, that
+	// ends such a call when the workflow was cancelled before the process was asked
+	// for it.
+	CancelAttemptActivityType = "MCPCancelAttempt"
 )
 
-func attemptType(service string) string { return AttemptActivityType + "/" + service }
-func runningType(service string) string { return RunningAttemptActivityType + "/" + service }
+func attemptType(service string) string       { return AttemptActivityType + "/" + service }
+func runningType(service string) string       { return RunningAttemptActivityType + "/" + service }
+func cancelAttemptType(service string) string { return CancelAttemptActivityType + "/" + service }
 
 const (
 	// heartbeatTimeout is how long the process that makes an attempt may be silent
@@ -57,16 +63,21 @@ const (
 	// reportTime is how long the end of an attempt may take to be reported: the
 	// activity's own timeout is longer by that than the attempt's.
 	reportTime = 5 * time.Second
+	// declareTime is how long an attempt may take to find out whether the tool is to
+	// be called at most once.
+	declareTime = 5 * time.Second
 )
 
 // A durableRequest is the first argument of [requestWorkflow]. The second are
 // the params for the MCP server.
 type durableRequest struct {
-	Service   string                  `json:"service"`
-	Operation string                  `json:"operation"`
-	Subject   string                  `json:"subject,omitempty"`
-	RequestID string                  `json:"requestId"`
-	Options   mcpnexus.RequestOptions `json:"options,omitzero"`
+	Service   string `json:"service"`
+	Operation string `json:"operation"`
+	Subject   string `json:"subject,omitempty"`
+	RequestID string `json:"requestId"`
+	// Options are those of the contract. A worker of an older version may not know
+	// all of them, see [readOptions].
+	Options json.RawMessage `json:"options,omitempty"`
 	// Caller is the workflow whose end makes the request pointless.
 	Caller *callerRun `json:"caller,omitempty"`
 	// MaxResultBytes is the most bytes that the result may have here, zero means no
@@ -105,13 +116,37 @@ func (st *start) durable(ctx context.Context, state durableState) (reply, error)
 	}
 	in := durableRequest{
 		Service: st.name, Operation: st.op.name, Subject: st.req.subject, RequestID: st.options.RequestID,
-		Options: st.req.options, Caller: callerOf(st.options.Links), durableState: state,
+		Options: writeOptions(st.req.options), Caller: callerOf(st.options.Links), durableState: state,
 	}
 	return startWorkflow(ctx, *st.temporal, client.StartWorkflowOptions{
 		ID:                       workflowID(st.name, st.op.name, st.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
 		StaticSummary:            st.title(st.op, st.req),
 	}, WorkflowType, in, rawValue(encode(st.req.params)))
+}
+
+// writeOptions writes valid options.
+func writeOptions(options mcpnexus.RequestOptions) json.RawMessage {
+	if options.IsZero() {
+		return nil
+	}
+	return encode(options)
+}
+
+// readOptions reads what a worker has written: this one, or one of another
+// version, whose options this one must not ignore.
+func readOptions(written json.RawMessage) (options mcpnexus.RequestOptions, err error) {
+	if len(written) == 0 {
+		return options, nil
+	}
+	return options, json.Unmarshal(written, &options)
+}
+
+// newerVersion ends a workflow task over what a worker of a newer version must have
+// written. The Temporal server repeats the task until a worker that understands it
+// takes it.
+func newerVersion(what string, err error) {
+	panic(fmt.Sprintf("nexusmcp handler %s does not understand %s: %v", Version, what, err))
 }
 
 // startWorkflow answers a start request with a workflow. What the options do not
@@ -152,7 +187,11 @@ func operationTimeout(header nexus.Header) time.Duration {
 // requestWorkflow sees one request to its end. It returns the result as the MCP
 // server sent it, or fails with an error of the contract.
 func requestWorkflow(ctx workflow.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
-	r := &durableRun{durableRequest: in, began: workflow.Now(ctx)}
+	options, err := readOptions(in.Options)
+	if err != nil {
+		newerVersion("the request's options", err)
+	}
+	r := &durableRun{durableRequest: in, options: options, began: workflow.Now(ctx)}
 	return r.settle(ctx, params)
 }
 
@@ -178,9 +217,13 @@ func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (co
 		if err == nil {
 			return result, nil
 		}
-		if given, ok := givenBackBy(err); ok && ctx.Err() == nil {
-			// Another worker makes the attempt.
-			r.Attempts += given
+		if before, ok := givenBackBy(err); ok && ctx.Err() == nil {
+			// Another worker makes the attempt: at once, unless that one gave it back too.
+			r.Attempts = before
+			if r.givenBack > 0 {
+				r.Delay = backoff(policyOf(mcpnexus.RequestOptions{}), r.givenBack)
+			}
+			r.givenBack++
 			continue
 		}
 		return converter.RawValue{}, r.final(ctx, err)
@@ -190,7 +233,9 @@ func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (co
 // A durableRun is a request on its way through [requestWorkflow].
 type durableRun struct {
 	durableRequest
-	began time.Time
+	options   mcpnexus.RequestOptions
+	began     time.Time
+	givenBack int32 // how often
 }
 
 // left returns what is left of the ScheduleToCloseTimeout, and whether that is
@@ -216,7 +261,26 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 	})
 	var result converter.RawValue
 	err := workflow.ExecuteActivity(ctx, runningType(r.Service), r.Running.Key, r.Caller, r.MaxResultBytes).Get(ctx, &result)
+	if canceled, ok := errors.AsType[*temporal.CanceledError](err); ok && !canceled.HasDetails() {
+		// The server has cancelled an activity that nobody had fetched. The process
+		// knows nothing of it.
+		r.cancelAttempt(ctx)
+	}
 	return result, err
+}
+
+// cancelAttempt ends the attempt that runs.
+func (r *durableRun) cancelAttempt(ctx workflow.Context) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              r.Running.TaskQueue,
+		ScheduleToStartTimeout: scheduleToStartTimeout,
+		StartToCloseTimeout:    reportTime,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:                summarize(r.Subject),
+	})
+	// If it fails the process has vanished, and the attempt with it.
+	_ = workflow.ExecuteActivity(ctx, cancelAttemptType(r.Service), r.Running.Key).Get(ctx, nil)
 }
 
 // attempt makes all attempts that are left, until one of them succeeds.
@@ -225,24 +289,27 @@ func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (c
 	if over {
 		return converter.RawValue{}, r.timedOut()
 	}
-	policy := rest(policyOf(r.Options), r.Attempts)
-	if once(r.Options) {
+	policy := rest(policyOf(r.options), r.Attempts)
+	if once(r.options) {
 		// The activity sees to it itself. An attempt whose worker vanished before it
 		// began is not one, and only the next can tell.
 		policy.MaximumAttempts = 0
 	}
-	timeout := attemptTimeout(r.Options, left).timeout
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		ScheduleToCloseTimeout: left,
-		StartToCloseTimeout:    timeout + reportTime,
-		HeartbeatTimeout:       heartbeatTimeout,
-		WaitForCancellation:    true,
-		RetryPolicy:            &policy,
-		Summary:                summarize(r.Subject),
-	})
+	options := workflow.ActivityOptions{
+		StartToCloseTimeout: limitAttempt(r.options, 0).within + declareTime + reportTime,
+		HeartbeatTimeout:    heartbeatTimeout,
+		WaitForCancellation: true,
+		RetryPolicy:         &policy,
+		Summary:             summarize(r.Subject),
+	}
+	if left > 0 {
+		// The activity keeps to what is left, and has the time to say so.
+		options.ScheduleToCloseTimeout = left + reportTime
+	}
+	ctx = workflow.WithActivityOptions(ctx, options)
 	var result converter.RawValue
 	in := r.durableRequest
-	in.durableState = durableState{Attempts: r.Attempts}
+	in.durableState = durableState{Attempts: r.Attempts, Left: left}
 	if r.Running != nil {
 		in.Former = r.Running.Key
 	}
@@ -262,7 +329,7 @@ func (r *durableRun) failed(ctx workflow.Context, err error) error {
 	r.Attempts++
 	e := r.contractError(err)
 	left, over := r.left(ctx)
-	delay, again := retryDelay(r.Options, r.Attempts, e, left)
+	delay, again := retryDelay(r.options, r.Attempts, e, left)
 	if !again || over {
 		return e.ApplicationError()
 	}
@@ -276,7 +343,7 @@ func (r *durableRun) final(ctx workflow.Context, err error) error {
 		return ctx.Err()
 	}
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-		if app.Type() == errorTypeOnce {
+		if app.Type() == errorTypeLast {
 			return errors.Unwrap(app)
 		}
 		if _, timeout := errors.AsType[*temporal.TimeoutError](err); !timeout {
@@ -299,7 +366,7 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 	case enumspb.TIMEOUT_TYPE_HEARTBEAT, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START:
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the worker that made the attempt has vanished"})
 	case enumspb.TIMEOUT_TYPE_START_TO_CLOSE:
-		t := attemptTimeout(r.Options, 0)
+		t := limitAttempt(r.options, 0).cause
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: t.timeout, Message: t.Error()})
 	}
 	var beat heartbeat
@@ -316,13 +383,17 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 
 const outcomeUnknown = "the worker that made the only attempt has vanished: the request may have been carried out"
 
-func (r *durableRun) timedOut() *mcpnexus.Error {
-	return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: r.Options.ScheduleToCloseTimeout, Message: fmt.Sprintf("no attempt has succeeded within %v", r.Options.ScheduleToCloseTimeout)})
+func (r *durableRun) timedOut() *mcpnexus.Error { return r.error(timedOut(r.options)) }
+
+// timedOut is the error of a request without time for an attempt.
+func timedOut(options mcpnexus.RequestOptions) mcpnexus.Error {
+	t := timeoutError{what: "no attempt has succeeded", timeout: options.ScheduleToCloseTimeout}
+	return mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: t.timeout, Message: t.Error()}
 }
 
 func (r *durableRun) error(e mcpnexus.Error) *mcpnexus.Error {
 	out := mcpnexus.NewError(e)
-	heed(r.Options, out)
+	heed(r.options, out)
 	out.Message = message(title(r.Service, r.Operation, r.Subject) + ": " + out.Message)
 	return out
 }
@@ -332,16 +403,16 @@ func summarize(subject string) string {
 	return truncate(strings.ToValidUTF8(subject, ""), maxSummary)
 }
 
-// errorTypeOnce is the type of an activity's error around that of the only
-// attempt, which the server is not to retry whatever the error says.
-const errorTypeOnce = "MCPOnlyAttempt"
+// errorTypeLast is the type of an activity's error around that of the last
+// attempt, after which the server is to make no other whatever the error says.
+const errorTypeLast = "MCPLastAttempt"
 
-// errorTypeGivenBack is that of an activity whose worker stops before the end of
-// an attempt. Its detail is how many attempts were made before that one.
+// errorTypeGivenBack is that of an activity whose worker cannot make the attempt,
+// mostly because it stops. Its detail is how many attempts were made before.
 const errorTypeGivenBack = "MCPGivenBack"
 
 func givenBack(attemptsBefore int32) error {
-	return temporal.NewApplicationErrorWithOptions("the worker stops, another one makes the attempt", errorTypeGivenBack, temporal.ApplicationErrorOptions{
+	return temporal.NewApplicationErrorWithOptions("this worker cannot make the attempt, another one may", errorTypeGivenBack, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Details: []any{attemptsBefore},
 	})
 }

@@ -1,13 +1,13 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
@@ -164,7 +164,7 @@ func (s *service) declared(ctx context.Context, op operation, req *request, logg
 // with a durable workflow that takes over.
 func (st *start) auto(ctx context.Context, key string) (reply, error) {
 	c := st.launch(ctx, key, maxRunning, func(ctx context.Context) (json.RawMessage, error) {
-		return st.try(ctx, attemptTimeout(st.req.options, 0), st.op, st.req)
+		return st.try(ctx, limitAttempt(st.req.options, 0), st.op, st.req)
 	})
 	if c == nil {
 		return st.durable(ctx, durableState{})
@@ -198,6 +198,7 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 	defer last.Stop()
 	select {
 	case <-c.ended:
+		st.handler.running.pay(c)
 		return st.settle(ctx, c)
 	case <-last.C:
 		return reply{}, err
@@ -221,10 +222,11 @@ func (st *start) after(c *call) (durableState, bool) {
 	switch {
 	case c.failure == nil:
 		return durableState{}, false
-	case c.stopped:
-		return durableState{}, true
 	}
 	left, over := remaining(st.req.options, time.Since(c.began))
+	if c.stopped {
+		return durableState{Left: left}, true
+	}
 	delay, again := retryDelay(st.req.options, 1, c.failure, left)
 	return durableState{Attempts: 1, Delay: delay, Left: left}, again && !over
 }
@@ -236,12 +238,14 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 		return reply{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeUnavailable, "%s", message(st.title(st.op, st.req)+": "+err.Error()))
 	}
 	left, _ := remaining(st.req.options, time.Since(c.began))
-	running := &runningCall{TaskQueue: queue, Key: c.key, Left: max(time.Second, attemptTimeout(st.req.options, 0).timeout-time.Since(c.began))}
-	answer, err := st.durable(ctx, durableState{Running: running, Left: left})
-	if err == nil {
-		st.handler.running.owe(c)
-	}
-	return answer, err
+	running := &runningCall{TaskQueue: queue, Key: c.key, Left: leftOfAttempt(st.req.options, c)}
+	st.handler.running.owe(c)
+	return st.durable(ctx, durableState{Running: running, Left: left})
+}
+
+// leftOfAttempt is the time that a first attempt has left.
+func leftOfAttempt(options mcpnexus.RequestOptions, c *call) time.Duration {
+	return max(time.Second, limitAttempt(options, 0).within-time.Since(c.began))
 }
 
 // inline makes all attempts within the time of the Nexus request. Without a
@@ -267,7 +271,11 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 		// A redelivered start met a call that takes longer than what it has.
 		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, "still running")
 	}
-	if c.failure != nil {
+	switch {
+	case c.stopped && st.temporal != nil:
+		// Temporal shall ask another worker.
+		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, errStopping.Error())
+	case c.failure != nil:
 		return reply{}, failed(c.failure)
 	}
 	return reply{result: c.result}, nil
@@ -280,11 +288,11 @@ func (st *start) launchInline(ctx context.Context, key string, end time.Time) *c
 	return st.launch(ctx, key, noLimit, func(ctx context.Context) (json.RawMessage, error) {
 		began := time.Now()
 		for attempts := int32(1); ; attempts++ {
-			within := time.Duration(0)
+			limit := limitAttempt(st.req.options, time.Since(began))
 			if bounded {
-				within = max(time.Millisecond, time.Until(end))
+				limit = limit.beforeEnd(end)
 			}
-			result, err := st.try(ctx, attemptTimeout(st.req.options, within), st.op, st.req)
+			result, err := st.try(ctx, limit, st.op, st.req)
 			if err == nil || !bounded || st.handler.life.Err() != nil {
 				return result, err
 			}
@@ -296,7 +304,7 @@ func (st *start) launchInline(ctx context.Context, key string, end time.Time) *c
 			select {
 			case <-time.After(delay):
 			case <-st.handler.life.Done():
-				return nil, err
+				return nil, errStopping
 			}
 		}
 	})
@@ -312,7 +320,7 @@ func (st *start) launch(ctx context.Context, key string, room int, run func(cont
 	if c == nil || known {
 		return c
 	}
-	ctx = withProgress(c.ctx, st.options.RequestID, func(p mcp.ProgressNotificationParams) { c.progress.Store(&p) })
+	ctx = withProgress(c.ctx, st.options.RequestID, remember(&c.progress))
 	st.handler.calls.Add(1) // cannot be done yet: the start counts
 	go func() {
 		defer st.handler.calls.Done()
@@ -336,8 +344,8 @@ func (s *service) ending(op operation, req *request, result json.RawMessage, err
 
 // try makes one attempt and returns when its time is over, whatever the attempt
 // does. The worker's stop ends it with errStopping.
-func (s *service) try(ctx context.Context, timeout *timeoutError, op operation, req *request) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout.timeout, timeout)
+func (s *service) try(ctx context.Context, limit attemptLimit, op operation, req *request) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit.within, limit.cause)
 	ctx, abort := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.handler.life, func() { abort(errStopping) })
 
@@ -420,21 +428,34 @@ func (e *timeoutError) Error() string {
 	return fmt.Sprintf("%s within %v%s", e.what, e.timeout, e.why)
 }
 
-// attemptTimeout returns the time that one attempt has, and why. An inline
-// attempt has no more than is left of the Nexus request; zero is no such limit.
-func attemptTimeout(options mcpnexus.RequestOptions, left time.Duration) *timeoutError {
-	out := &timeoutError{what: "no answer", timeout: options.StartToCloseTimeout}
-	if s := options.ScheduleToCloseTimeout; s > 0 && (out.timeout == 0 || s < out.timeout) {
-		out.timeout = s
+// An attemptLimit is the time that an attempt has, and the error if it is over.
+type attemptLimit struct {
+	within time.Duration
+	cause  *timeoutError
+}
+
+// limitAttempt returns the limit of an attempt that begins when the request has
+// spent some of its time on earlier ones.
+func limitAttempt(options mcpnexus.RequestOptions, spent time.Duration) attemptLimit {
+	within := cmp.Or(options.StartToCloseTimeout, options.ScheduleToCloseTimeout, mcpnexus.DefaultStartToCloseTimeout)
+	limit := attemptLimit{within: within, cause: &timeoutError{what: "no answer", timeout: within}}
+	if left, _ := remaining(options, spent); left > 0 && left <= within {
+		limit.within, limit.cause.timeout = left, options.ScheduleToCloseTimeout
+		if spent > 0 {
+			limit.cause.what = "no attempt has succeeded"
+		}
 	}
-	if out.timeout == 0 {
-		out.timeout = mcpnexus.DefaultStartToCloseTimeout
+	return limit
+}
+
+// beforeEnd returns the limit of an attempt that has no more time than until the
+// end of what is left of a Nexus request.
+func (l attemptLimit) beforeEnd(end time.Time) attemptLimit {
+	left := max(time.Until(end).Round(time.Millisecond), time.Millisecond)
+	if left >= l.within {
+		return l
 	}
-	if left > 0 && left < out.timeout {
-		out.timeout = max(left.Round(time.Millisecond), time.Millisecond)
-		out.why = ", the time that the Nexus request had left"
-	}
-	return out
+	return attemptLimit{within: left, cause: &timeoutError{what: "no answer", timeout: left, why: ", the time that the Nexus request had left"}}
 }
 
 // remaining returns what is left of the time that all attempts have together,

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporalnexus"
+	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 )
 
@@ -75,6 +76,11 @@ type Handler struct {
 	running *calls
 	queues  processQueues
 	watches callerWatches
+	// mocked is true in a TestWorkflowEnvironment. Behind its client is a mock of a
+	// Temporal server, which ends the process when it is asked what the SDK itself
+	// does not ask; there are no workers, and it runs the activities of every task
+	// queue.
+	mocked bool
 
 	mu      sync.Mutex
 	stopped bool
@@ -173,12 +179,14 @@ func (h *Handler) Register(registry interface {
 		DisableAlreadyRegisteredCheck: true,
 		VersioningBehavior:            workflow.VersioningBehaviorAutoUpgrade,
 	})
+	_, h.mocked = registry.(*testsuite.TestWorkflowEnvironment)
 	for _, name := range h.order {
 		service := h.services[name]
 		registry.RegisterNexusService(service.nexusService())
 		registry.RegisterActivityWithOptions(service.attemptActivity, activity.RegisterOptions{Name: attemptType(name)})
-		// For a test environment, which runs the activities of every task queue.
-		registry.RegisterActivityWithOptions(service.runningActivity, activity.RegisterOptions{Name: runningType(name)})
+		if h.mocked {
+			service.registerRunning(registry)
+		}
 	}
 }
 

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -21,7 +19,7 @@ type heartbeat struct {
 	// Sent is set before a request is sent that must not be sent again.
 	Sent bool `json:"sent,omitempty"`
 	// Progress is what the MCP server reported last.
-	Progress *mcp.ProgressNotificationParams `json:"progress,omitempty"`
+	Progress *progressDetails `json:"progress,omitempty"`
 }
 
 // A pulse sends an activity's heartbeats.
@@ -32,7 +30,8 @@ type heartbeat struct {
 // request to an MCP server can outlive that well.
 type pulse struct {
 	ctx      context.Context // the activity's
-	progress *atomic.Pointer[mcp.ProgressNotificationParams]
+	handler  *Handler
+	progress *atomic.Pointer[progressDetails]
 	// lost is called, once, when the attempt is not wanted any more.
 	lost func(error)
 	stop context.CancelFunc
@@ -43,8 +42,8 @@ type pulse struct {
 }
 
 // beat begins to send heartbeats, until end is called.
-func beat(ctx context.Context, progress *atomic.Pointer[mcp.ProgressNotificationParams], lost func(error)) *pulse {
-	p := &pulse{ctx: ctx, progress: progress, lost: lost, done: make(chan struct{})}
+func (h *Handler) beat(ctx context.Context, progress *atomic.Pointer[progressDetails], lost func(error)) *pulse {
+	p := &pulse{ctx: ctx, handler: h, progress: progress, lost: lost, done: make(chan struct{})}
 	// Also when the activity's context has ended: the call takes a moment longer.
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go p.run(ctx)
@@ -89,7 +88,7 @@ func (p *pulse) latest() heartbeat { return heartbeat{Sent: p.sent, Progress: p.
 func (p *pulse) record(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return record(ctx, p.latest())
+	return p.handler.record(ctx, p.latest())
 }
 
 // mark lets the server know, before it returns, that the request is about to be
@@ -98,7 +97,7 @@ func (p *pulse) mark(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sent = true
-	err := record(ctx, p.latest())
+	err := p.handler.record(ctx, p.latest())
 	if err == nil {
 		return nil
 	}
@@ -109,18 +108,26 @@ func (p *pulse) mark(ctx context.Context) error {
 	return fmt.Errorf("the request was not sent: %w", err)
 }
 
+// unmark takes a mark back, if there is one: the request was not sent after all.
+func (p *pulse) unmark(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sent {
+		return nil
+	}
+	p.sent = false
+	return p.handler.record(context.WithoutCancel(ctx), p.latest())
+}
+
 // record sends a heartbeat and returns the server's word on it.
-func record(ctx context.Context, details heartbeat) error {
-	c := activity.GetClient(ctx)
-	// Behind the client of a test environment is a mock of the server, which ends
-	// the process when it is asked what the SDK's own heartbeats do not ask.
-	if strings.Contains(fmt.Sprintf("%T", c.WorkflowService()), "mock") {
+func (h *Handler) record(ctx context.Context, details heartbeat) error {
+	if h.mocked {
 		activity.RecordHeartbeat(ctx, details)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout/2)
 	defer cancel()
-	return c.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, details)
+	return activity.GetClient(ctx).RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, details)
 }
 
 // retryable reports whether the server could not be asked, and may be later.

@@ -43,12 +43,14 @@ func (h *Handler) processQueue(c client.Client) (string, error) {
 		host = "unknown"
 	}
 	queue := processQueue{name: fmt.Sprintf("nexusmcp/%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))}
-	queue.worker = newProcessWorker(c, queue.name)
-	if queue.worker != nil {
-		for _, name := range h.order {
-			queue.worker.RegisterActivityWithOptions(h.services[name].runningActivity, activity.RegisterOptions{Name: runningType(name)})
+	if !h.mocked {
+		if queue.worker, err = newProcessWorker(c, queue.name); err == nil {
+			for _, name := range h.order {
+				h.services[name].registerRunning(queue.worker)
+			}
+			err = queue.worker.Start()
 		}
-		if err := queue.worker.Start(); err != nil {
+		if err != nil {
 			return "", fmt.Errorf("the process's own task queue: %w", err)
 		}
 	}
@@ -59,13 +61,21 @@ func (h *Handler) processQueue(c client.Client) (string, error) {
 	return queue.name, nil
 }
 
-// newProcessWorker returns a worker for the task queue. Nil for the client of a
-// TestWorkflowEnvironment, which runs the activities of every task queue itself,
-// and for which the SDK makes no worker but panics.
-func newProcessWorker(c client.Client, queue string) (w worker.Worker) {
+// registerRunning registers the activities that are about calls that run in this
+// process.
+func (s *service) registerRunning(registry interface {
+	RegisterActivityWithOptions(any, activity.RegisterOptions)
+}) {
+	registry.RegisterActivityWithOptions(s.runningActivity, activity.RegisterOptions{Name: runningType(s.name)})
+	registry.RegisterActivityWithOptions(s.cancelAttemptActivity, activity.RegisterOptions{Name: cancelAttemptType(s.name)})
+}
+
+// newProcessWorker returns a worker for the task queue. The SDK panics over a client
+// that is not its own: one that an interceptor has wrapped, for example.
+func newProcessWorker(c client.Client, queue string) (w worker.Worker, err error) {
 	defer func() {
-		if recover() != nil {
-			w = nil
+		if p := recover(); p != nil {
+			w, err = nil, fmt.Errorf("a worker with the client %T: %v", c, p)
 		}
 	}()
 	return worker.New(c, queue, worker.Options{
@@ -73,7 +83,7 @@ func newProcessWorker(c client.Client, queue string) (w worker.Worker) {
 		MaxConcurrentActivityExecutionSize: maxRunning,
 		MaxConcurrentActivityTaskPollers:   4, // a batch is handed off all at once
 		WorkerStopTimeout:                  reportTime,
-	})
+	}), nil
 }
 
 // close ends the polling and waits until what the activities have to say is said.

@@ -3,7 +3,9 @@ package handler
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -29,6 +31,24 @@ type progressWish struct {
 // and the end of the request. A panic in it is logged.
 func withProgress(ctx context.Context, token string, report func(mcp.ProgressNotificationParams)) context.Context {
 	return context.WithValue(ctx, progressKey{}, &progressWish{token: token, report: report})
+}
+
+// progressDetails are what is kept of a progress notification, for operators.
+type progressDetails struct {
+	Progress float64 `json:"progress"`
+	Total    float64 `json:"total,omitempty"`
+	Message  string  `json:"message,omitempty"`
+}
+
+// maxProgressMessage is the most bytes of a message that are kept. They are sent to
+// the Temporal server with each heartbeat.
+const maxProgressMessage = 1000
+
+// remember returns what keeps the last progress that was reported.
+func remember(last *atomic.Pointer[progressDetails]) func(mcp.ProgressNotificationParams) {
+	return func(p mcp.ProgressNotificationParams) {
+		last.Store(&progressDetails{Progress: p.Progress, Total: p.Total, Message: truncate(strings.ToValidUTF8(p.Message, "\uFFFD"), maxProgressMessage)})
+	}
 }
 
 // progressReports are those of a session's requests in flight whose progress

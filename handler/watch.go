@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -64,16 +65,21 @@ type watcher struct {
 // allows a namespace some 1200 long polls.
 const maxWatches = 200
 
-// watch has gone called when nobody waits for the request of ctx's activity any
-// more, and the activity's workflow cancelled, until stop is called.
-func (w *callerWatches) watch(ctx context.Context, caller *callerRun, gone func()) (stop func()) {
-	if caller == nil {
+// watch is [callerWatches.watch], where there is something to watch.
+func (h *Handler) watch(ctx context.Context, caller *callerRun, gone func()) (stop func()) {
+	if caller == nil || h.mocked {
 		return func() {}
 	}
+	return h.watches.watch(ctx, *caller, gone)
+}
+
+// watch has gone called when nobody waits for the request of ctx's activity any
+// more, and the activity's workflow cancelled, until stop is called.
+func (w *callerWatches) watch(ctx context.Context, caller callerRun, gone func()) (stop func()) {
 	me := &watcher{workflow: activity.GetInfo(ctx), gone: gone}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	watch := w.byRun[*caller]
+	watch := w.byRun[caller]
 	if watch == nil {
 		if len(w.byRun) >= maxWatches {
 			return func() {}
@@ -83,8 +89,8 @@ func (w *callerWatches) watch(ctx context.Context, caller *callerRun, gone func(
 		if w.byRun == nil {
 			w.byRun = make(map[callerRun]*callerWatch)
 		}
-		w.byRun[*caller] = watch
-		go w.follow(watching, *caller, watch)
+		w.byRun[caller] = watch
+		go w.follow(watching, caller, watch)
 	}
 	watch.gone[me] = struct{}{}
 	return func() {
@@ -92,8 +98,8 @@ func (w *callerWatches) watch(ctx context.Context, caller *callerRun, gone func(
 		defer w.mu.Unlock()
 		if delete(watch.gone, me); len(watch.gone) == 0 {
 			watch.cancel()
-			if w.byRun[*caller] == watch {
-				delete(w.byRun, *caller)
+			if w.byRun[caller] == watch {
+				delete(w.byRun, caller)
 			}
 		}
 	}
@@ -101,32 +107,46 @@ func (w *callerWatches) watch(ctx context.Context, caller *callerRun, gone func(
 
 // follow waits for the end of a run.
 func (w *callerWatches) follow(ctx context.Context, run callerRun, watch *callerWatch) {
-	// A test environment's client has none of this.
-	defer func() { _ = recover() }()
+	defer func() {
+		// The next request of the run tries again.
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.byRun[run] == watch {
+			delete(w.byRun, run)
+		}
+	}()
 	c := activity.GetClient(ctx)
-	for ctx.Err() == nil {
+	patience := time.NewTicker(time.Second)
+	defer patience.Stop()
+	for {
 		end, err := lastEvent(ctx, c, run)
-		switch err.(type) {
-		case nil:
-		case *serviceerror.Unavailable, *serviceerror.DeadlineExceeded, *serviceerror.ResourceExhausted:
-			select {
-			case <-time.After(time.Second):
-				continue
-			case <-ctx.Done():
-				return
-			}
-		default:
-			return // not ours to see, or not there to be seen
-		}
-		switch end {
-		case enumspb.EVENT_TYPE_UNSPECIFIED:
+		switch {
+		case err == nil && end == enumspb.EVENT_TYPE_UNSPECIFIED:
 			continue // not yet
-		case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+		case err == nil && (end == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED || end == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW):
 			return // the request was left to itself on purpose
+		case err == nil:
+			err = w.tell(ctx, c, run, watch)
 		}
-		w.tell(ctx, c, run, watch)
-		return
+		if err == nil || isHidden(err) {
+			return
+		}
+		select {
+		case <-patience.C:
+		case <-ctx.Done():
+			return
+		}
 	}
+}
+
+// isHidden reports whether an error says that a caller is not ours to see, or not
+// there to be seen.
+func isHidden(err error) bool {
+	switch err.(type) {
+	case *serviceerror.NotFound, *serviceerror.NamespaceNotFound, *serviceerror.PermissionDenied, *serviceerror.InvalidArgument, *serviceerror.Unimplemented:
+		return true
+	}
+	return false
 }
 
 // lastEvent returns the type of the event that closed the run, or nothing when
@@ -150,25 +170,30 @@ func lastEvent(ctx context.Context, c client.Client, run callerRun) (enumspb.Eve
 // tell ends the requests of a run that has ended, but for those that another run
 // of the workflow waits for: a workflow that was reset takes its open operations
 // along.
-func (w *callerWatches) tell(ctx context.Context, c client.Client, run callerRun, watch *callerWatch) {
+func (w *callerWatches) tell(ctx context.Context, c client.Client, run callerRun, watch *callerWatch) error {
 	kept, err := openWorkflows(ctx, c, run)
 	if err != nil {
-		return
+		return err
 	}
 	w.mu.Lock()
-	var gone []*watcher
+	var told []*watcher
 	for me := range watch.gone {
 		if !kept[me.workflow.WorkflowExecution.ID] {
-			gone = append(gone, me)
+			told = append(told, me)
 		}
 	}
 	w.mu.Unlock()
-	for _, me := range gone {
+	var failures []error
+	for _, me := range told {
 		// First the workflow, which then knows why the activity ends.
-		if err := c.CancelWorkflow(ctx, me.workflow.WorkflowExecution.ID, me.workflow.WorkflowExecution.RunID); err == nil {
+		err := c.CancelWorkflow(ctx, me.workflow.WorkflowExecution.ID, me.workflow.WorkflowExecution.RunID)
+		if _, ended := err.(*serviceerror.NotFound); err == nil || ended {
 			me.gone()
+			continue
 		}
+		failures = append(failures, err)
 	}
+	return errors.Join(failures...)
 }
 
 // openWorkflows returns the IDs of the durable workflows for which the current
