@@ -70,7 +70,8 @@ type Stats struct {
 	Subscriptions int `json:"subscriptions"`
 	// Answered are the slow calls that were answered, by tool.
 	Answered map[string]int `json:"answered,omitempty"`
-	// Cancelled are the requests that were cancelled on the wire.
+	// Cancelled are the requests that were cancelled on the wire, each counted once:
+	// over HTTP the end of the request and a notification may both say it.
 	Cancelled int `json:"cancelled"`
 	// Meta is the _meta of the last tool call.
 	Meta json.RawMessage `json:"meta,omitempty"`
@@ -259,7 +260,16 @@ func (s *Server) call(c connection, m message) {
 			s.text(c, m, "at last")
 		case <-cancelled:
 		case <-c.gone():
-			s.count(func() { s.stats.Cancelled++ })
+			s.count(func() {
+				select {
+				case <-cancelled: // a notification has said so just now
+				default:
+					s.stats.Cancelled++
+				}
+				if s.cancelled[key] == cancelled {
+					delete(s.cancelled, key) // one that comes now says nothing new
+				}
+			})
 		}
 	case "noise":
 		token := `"none"`

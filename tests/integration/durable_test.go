@@ -118,20 +118,21 @@ func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		end       func(t *testing.T, run client.WorkflowRun)
 		cancelled bool
+		timeout   time.Duration // of the workflow
 	}{
 		"it was terminated": {func(t *testing.T, run client.WorkflowRun) {
 			require.NoError(t, appClient.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "enough"))
-		}, true},
-		"it has timed out": {func(t *testing.T, run client.WorkflowRun) {}, true},
+		}, true, 5 * time.Minute},
+		"it has timed out": {func(t *testing.T, run client.WorkflowRun) {}, true, 10 * time.Second},
 		"it has failed": {func(t *testing.T, run client.WorkflowRun) {
 			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", "failure"))
-		}, true},
+		}, true, 5 * time.Minute},
 		"it was cancelled and did not wait": {func(t *testing.T, run client.WorkflowRun) {
 			require.NoError(t, appClient.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-		}, true},
+		}, true, 5 * time.Minute},
 		"it has completed without its result": {func(t *testing.T, run client.WorkflowRun) {
 			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", ""))
-		}, false},
+		}, false, 5 * time.Minute},
 	} {
 		for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
 			t.Run(fmt.Sprintf("%s, %s", name, execution), func(t *testing.T) {
@@ -140,9 +141,9 @@ func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
 				p := publish(t, handler.Server{Name: "rude", Transport: transport})
 				takes := 4 * time.Second
 				if c.cancelled {
-					takes = 20 * time.Second
+					takes = time.Minute
 				}
-				run := p.startWithin(t, 8*time.Second, func(ctx workflow.Context) error {
+				run := p.startWithin(t, c.timeout, func(ctx workflow.Context) error {
 					within, _ := workflow.NewDisconnectedContext(ctx)
 					p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: execution}}).
 						CallToolAsync(within, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": takes.Milliseconds()}})
@@ -159,7 +160,7 @@ func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
 				require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 20*time.Second, time.Millisecond)
 				c.end(t, run)
 				if c.cancelled {
-					require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 18*time.Second, 5*time.Millisecond, "before it ends by itself")
+					require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, takes-5*time.Second, 5*time.Millisecond, "before it ends by itself")
 				} else {
 					require.Eventually(t, func() bool { return server.Stats().Answered["slow"] == 1 }, 40*time.Second, 10*time.Millisecond)
 					assert.Zero(t, server.Stats().Cancelled)

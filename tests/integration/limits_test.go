@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/caller"
@@ -235,29 +237,31 @@ func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
 				}
 				return nil
 			})
-			var slowest time.Duration
-			calls := 0
+			var took []time.Duration
 			for time.Now().Before(deadline) {
-				p.run(t, func(ctx workflow.Context) error {
+				run := p.start(t, func(ctx workflow.Context) error {
 					client := p.client("healthy", caller.Options{})
 					for range 20 {
-						began := workflow.Now(ctx)
 						if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
 							return err
 						}
-						slowest = max(slowest, workflow.Now(ctx).Sub(began))
-						calls++
 					}
 					return nil
 				})
+				require.NoError(t, outcome(t, run))
+				took = append(took, durations(history(t, run))...)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
 			require.NoError(t, failing.Get(ctx, nil))
-			t.Logf("%d calls of the healthy server, the slowest took %v", calls, slowest)
-			// A circuit breaker would hold them up for a minute, a full worker for the
-			// eight seconds of a Nexus handler.
-			assert.Less(t, slowest, 5*time.Second)
+			slices.Sort(took)
+			slowest, usual := took[len(took)-1], took[len(took)*9/10]
+			t.Logf("%d calls of the healthy server, nine of ten took at most %v, the slowest %v", len(took), usual, slowest)
+			// A full worker would hold most of them up for the eight seconds of a Nexus
+			// handler, a circuit breaker those of a minute. One whose task gets lost on a
+			// busy machine comes again after ten seconds and a backoff of one.
+			assert.Less(t, usual, 5*time.Second)
+			assert.Less(t, slowest, 45*time.Second)
 			for _, event := range history(t, failing) {
 				assert.NotEqual(t, enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, event.GetEventType())
 			}
@@ -283,4 +287,21 @@ func TestACallWithLittleTimeIsMadeAllTheSame(t *testing.T) {
 	})
 	assert.Equal(t, 1, server.Stats().Calls["echo"])
 	assert.Equal(t, 1, server.Stats().Calls["silent"])
+}
+
+// durations returns how long each Nexus operation of a history took, without the
+// workflow tasks around it.
+func durations(events []*historypb.HistoryEvent) []time.Duration {
+	scheduled := make(map[int64]time.Time)
+	var took []time.Duration
+	for _, event := range events {
+		at := event.GetEventTime().AsTime()
+		if event.GetNexusOperationScheduledEventAttributes() != nil {
+			scheduled[event.GetEventId()] = at
+		}
+		if end := event.GetNexusOperationCompletedEventAttributes(); end != nil {
+			took = append(took, at.Sub(scheduled[end.GetScheduledEventId()]))
+		}
+	}
+	return took
 }
