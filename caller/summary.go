@@ -40,15 +40,13 @@ func oneLine(s string) string { return shorten(s, maxSummary) }
 
 // shorten is oneLine for a limit of its own.
 func shorten(s string, limit int) string {
-	// The size counts what encoding/json makes of a rune: '<' takes six bytes.
 	size := len(`""`)
 	var line strings.Builder
 	for _, r := range s {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			r = ' '
 		}
-		encoded, _ := json.Marshal(string(r))
-		size += len(encoded) - len(`""`)
+		size += encodedLen(r)
 		if size > limit-len("…") {
 			line.WriteRune('…')
 			break
@@ -56,4 +54,15 @@ func shorten(s string, limit int) string {
 		line.WriteRune(r)
 	}
 	return strings.Join(strings.Fields(line.String()), " ")
+}
+
+// encodedLen is how many bytes encoding/json makes of a printable rune: six of
+// '<'. That almost all take one is known without asking, once for every letter of
+// every call.
+func encodedLen(r rune) int {
+	if r < utf8.RuneSelf && !strings.ContainsRune(`"\<>&`, r) {
+		return 1
+	}
+	encoded, _ := json.Marshal(string(r))
+	return len(encoded) - len(`""`)
 }
