@@ -32,23 +32,23 @@ type execution struct {
 // claim makes the execution of ctx the owner of what, or reports that another is.
 func (r *run) claim(ctx workflow.Context, what string) error {
 	info := workflow.GetInfo(ctx)
+	owner := r.owner.Load()
+	copies := info != workflow.GetInfo(ctx)
+	if owner != nil && owner.info == info && !copies {
+		return nil // almost always
+	}
 	mine := &execution{
 		info: info, namespace: info.Namespace, workflow: info.WorkflowExecution.ID, run: info.WorkflowExecution.RunID,
 		started: info.WorkflowStartTime,
 	}
 	mine.length.Store(int64(info.GetCurrentHistoryLength()))
-	owner := r.owner.Load()
 	if owner == nil {
 		if r.owner.CompareAndSwap(nil, mine) {
 			return nil
 		}
 		owner = r.owner.Load()
 	}
-	same := owner.info == info
-	if info != workflow.GetInfo(ctx) {
-		same = owner.precedes(mine)
-	}
-	if !same {
+	if !copies || !owner.precedes(mine) {
 		return fmt.Errorf("the %s belongs to another execution, of run %s of workflow %q, which started at %s: make one in each workflow function, not in a package variable",
 			what, owner.run, owner.workflow, owner.started.UTC().Format(time.RFC3339Nano))
 	}
