@@ -3,6 +3,7 @@ package caller
 import (
 	"encoding/json"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 )
 
@@ -85,10 +86,26 @@ func (c *Client) run(ctx workflow.Context, r request, result settler) {
 		result.SetError(err)
 		return
 	}
-	var raw json.RawMessage
-	if err := operation.Get(ctx, &raw); err != nil {
+	raw, err := read(ctx, operation)
+	if err != nil {
 		result.SetError(undecodable(r, err))
 		return
 	}
 	result.SetValue(raw)
+}
+
+// read returns the result of an operation that has one. The data of a JSON
+// payload is taken as it is: a payload converter would parse and copy what decode
+// parses anyway. Other payloads, and those of a data converter that knows no
+// RawValue, are left to the converter.
+func read(ctx workflow.Context, operation workflow.Future) (raw json.RawMessage, err error) {
+	var value converter.RawValue
+	if operation.Get(ctx, &value) == nil {
+		payload := value.Payload()
+		if string(payload.GetMetadata()[converter.MetadataEncoding]) == converter.MetadataEncodingJSON && len(payload.GetData()) > 0 {
+			return payload.GetData(), nil
+		}
+	}
+	err = operation.Get(ctx, &raw)
+	return raw, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
@@ -25,13 +26,28 @@ func decode[Result any](raw json.RawMessage) (result Result, err error) {
 		return result, errors.New("it is empty, want a JSON object")
 	case trimmed[0] != '{':
 		return result, fmt.Errorf("it is %.32s, want a JSON object", trimmed)
-	}
-	if !hasInexactNumber(raw) {
+	case !json.Valid(raw): // what follows relies on it
 		err = json.Unmarshal(raw, &result)
-		return result, err
+	case hasInexactNumber(raw):
+		err = unmarshalExactly(raw, &result)
+	default:
+		err = unmarshal(trimmed, &result)
 	}
-	err = unmarshalExactly(raw, &result)
 	return result, err
+}
+
+// unmarshal is json.Unmarshal of what is known to be valid JSON, all of which
+// json.Unmarshal would look through twice before it left it to a type that decodes
+// itself.
+func unmarshal[Result any](valid []byte, result *Result) error {
+	if t := reflect.TypeFor[Result](); t.Kind() == reflect.Pointer {
+		value := reflect.New(t.Elem())
+		if decoder, ok := value.Interface().(json.Unmarshaler); ok {
+			*result = value.Interface().(Result)
+			return decoder.UnmarshalJSON(valid)
+		}
+	}
+	return json.Unmarshal(valid, result)
 }
 
 // undecodable is the contract's error for a result that breaks the schema, in

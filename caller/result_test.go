@@ -3,12 +3,17 @@
 package caller_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -181,6 +186,72 @@ func TestAResultThatCannotBeReadIsAProtocolError(t *testing.T) {
 			assert.True(t, e.NonRetryable)
 			assert.Zero(t, e.Code)
 		})
+	}
+}
+
+// typed is a data converter that knows the type of what it converts, and so no
+// RawValue, as some did before there was one.
+type typed struct{ converter.DataConverter }
+
+func (c typed) FromPayloads(payloads *commonpb.Payloads, into ...any) error {
+	for i, payload := range payloads.GetPayloads() {
+		if err := c.FromPayload(payload, into[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c typed) FromPayload(payload *commonpb.Payload, into any) error {
+	if _, raw := into.(*converter.RawValue); raw {
+		return errors.New("cannot convert to a RawValue")
+	}
+	return c.DataConverter.FromPayload(payload, into)
+}
+
+func TestAResultIsReadWithWhateverConverterAndEncoding(t *testing.T) {
+	plain := converter.GetDefaultDataConverter()
+	for name, dataConverter := range map[string]converter.DataConverter{
+		"the default converter":                plain,
+		"a codec":                              converter.NewCodecDataConverter(plain, converter.NewZlibCodec(converter.ZlibCodecOptions{AlwaysEncode: true})),
+		"a converter that knows no raw values": typed{plain},
+	} {
+		for _, c := range []struct{ encoding, data, problem string }{
+			{converter.MetadataEncodingJSON, `{"content":[{"type":"text","text":"sunny"}]}`, ""},
+			{converter.MetadataEncodingBinary, `{"content":[{"type":"text","text":"sunny"}]}`, ""},
+			{converter.MetadataEncodingJSON, `{"content":`, "unexpected end of JSON input"},
+			{converter.MetadataEncodingBinary, `{"content":`, "unexpected end of JSON input"},
+			{converter.MetadataEncodingJSON, ``, "unexpected end of JSON input"},
+			{converter.MetadataEncodingJSON, `{}{}`, "invalid character '{' after top-level value"},
+			{converter.MetadataEncodingNil, ``, "it is empty, want a JSON object"},
+			{"acme/wood", `{}`, "encoding acme/wood"},
+		} {
+			t.Run(name+" "+c.encoding+" "+c.data, func(t *testing.T) {
+				h := newMockHarness(t)
+				h.SetDataConverter(dataConverter)
+				service := nexus.NewService(weather)
+				service.MustRegister(nexus.NewSyncOperation(mcpnexus.OperationCallTool, func(context.Context, json.RawMessage, nexus.StartOperationOptions) (converter.RawValue, error) {
+					return converter.NewRawValue(&commonpb.Payload{
+						Metadata: map[string][]byte{converter.MetadataEncoding: []byte(c.encoding)},
+						Data:     []byte(c.data),
+					}), nil
+				}))
+				h.RegisterNexusService(service)
+				h.mustRun(func(ctx workflow.Context) error {
+					result, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
+					if c.problem == "" {
+						require.NoError(t, err)
+						assert.Equal(t, "sunny", result.Content[0].(*mcp.TextContent).Text)
+						return nil
+					}
+					e, ok := mcpnexus.ErrorFrom(err)
+					require.True(t, ok, "%v", err)
+					assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
+					assert.Contains(t, e.Problem, c.problem)
+					return nil
+				})
+			})
+		}
 	}
 }
 
