@@ -48,14 +48,13 @@ type Limit struct {
 
 // turn is a call on its way to a place under a limit.
 type turn struct {
-	ctx  workflow.Context
-	name string // of the coroutine, for stack traces
-	size int    // of the request, in bytes
-	// run returns when the call's operation has ended.
-	run func(workflow.Context)
-	// drop ends a call that was cancelled while it waited.
-	drop func(error)
+	ctx     workflow.Context
+	client  *Client
+	request request
+	result  settler
 }
+
+func (t *turn) size() int { return len(t.request.input) }
 
 // watch is the coroutine that notices that a cancellation scope is cancelled.
 // The calls of a fan-out usually share one scope, and 1,000 coroutines would
@@ -117,7 +116,7 @@ func (l *Limit) fits(t *turn) bool {
 	if task := workflow.GetInfo(t.ctx).GetCurrentHistoryLength(); task != l.task || task == 0 {
 		l.task, l.bytes = task, 0
 	}
-	return l.bytes+t.size <= maxTaskBytes
+	return l.bytes+t.size() <= maxTaskBytes
 }
 
 // tick drains again in the next workflow task.
@@ -144,8 +143,8 @@ func (l *Limit) tick(ctx workflow.Context) {
 // before it next blocks is never scheduled.
 func (l *Limit) start(t *turn) {
 	l.open++
-	l.bytes += t.size
-	workflow.GoNamed(t.ctx, t.name, func(ctx workflow.Context) {
+	l.bytes += t.size()
+	workflow.GoNamed(t.ctx, t.request.operation, func(ctx workflow.Context) {
 		t.run(ctx)
 		l.leave()
 	})
@@ -200,7 +199,7 @@ func (l *Limit) cancel(scope workflow.Channel, err error) {
 		if t.ctx.Done() != scope {
 			return false
 		}
-		t.drop(err)
+		t.result.SetError(err)
 		return true
 	})
 	l.drain() // one that did not fit may have been in the way

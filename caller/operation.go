@@ -23,25 +23,19 @@ type settler interface {
 
 // submit sends r as soon as the limit allows and sets its raw result.
 func (c *Client) submit(ctx workflow.Context, r request, result settler) {
-	c.shared.limit.admit(&turn{
-		ctx:  ctx,
-		name: r.operation,
-		size: len(r.input),
-		run:  func(ctx workflow.Context) { c.run(ctx, r, result) },
-		drop: result.SetError,
-	})
+	c.shared.limit.admit(&turn{ctx: ctx, client: c, request: r, result: result})
 }
 
-// run sends r and returns once the operation has ended on the server. It sets
-// the result by then, or earlier when the call is cancelled and does not wait
+// run sends the request and returns once the operation has ended on the server. It
+// sets the result by then, or earlier when the call is cancelled and does not wait
 // for the operation's end.
-func (c *Client) run(ctx workflow.Context, r request, result settler) {
+func (t *turn) run(ctx workflow.Context) {
 	if ctx.Err() != nil {
-		result.SetError(ctx.Err())
+		t.result.SetError(ctx.Err())
 		return
 	}
-	options := c.operation
-	options.Summary = r.summary
+	options := t.client.operation
+	options.Summary = t.request.summary
 	waits, requests := true, true // on cancellation
 	switch options.CancellationType {
 	case workflow.NexusOperationCancellationTypeTryCancel:
@@ -60,7 +54,7 @@ func (c *Client) run(ctx workflow.Context, r request, result settler) {
 	// requestCancelNexusOperation): from then on, each operation of the workflow
 	// gets the events of the next, and the last one hangs.
 	operationCtx, cancel := workflow.NewDisconnectedContext(ctx)
-	operation := c.nexus.ExecuteOperation(operationCtx, r.operation, r.input, options)
+	operation := t.client.nexus.ExecuteOperation(operationCtx, t.request.operation, t.request.input, options)
 	workflow.NewSelector(ctx).
 		AddFuture(operation, func(workflow.Future) {}).
 		AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {}).
@@ -68,7 +62,7 @@ func (c *Client) run(ctx workflow.Context, r request, result settler) {
 
 	if !operation.IsReady() {
 		if !waits {
-			result.SetError(ctx.Err())
+			t.result.SetError(ctx.Err())
 		}
 		if requests {
 			// Once it has started it has surely been scheduled. Nothing is lost by
@@ -83,15 +77,15 @@ func (c *Client) run(ctx workflow.Context, r request, result settler) {
 	}
 	// First without a value: an error then is the operation's, not one of reading it.
 	if err := operation.Get(ctx, nil); err != nil {
-		result.SetError(err)
+		t.result.SetError(err)
 		return
 	}
 	raw, err := read(ctx, operation)
 	if err != nil {
-		result.SetError(undecodable(r, err))
+		t.result.SetError(undecodable(t.request, err))
 		return
 	}
-	result.SetValue(raw)
+	t.result.SetValue(raw)
 }
 
 // read returns the result of an operation that has one. The data of a JSON
