@@ -55,10 +55,7 @@ func (t *turn) run(ctx workflow.Context) {
 	// gets the events of the next, and the last one hangs.
 	operationCtx, cancel := workflow.NewDisconnectedContext(ctx)
 	operation := t.client.nexus.ExecuteOperation(operationCtx, t.request.operation, t.request.input, options)
-	workflow.NewSelector(ctx).
-		AddFuture(operation, func(workflow.Future) {}).
-		AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {}).
-		Select(ctx)
+	_ = workflow.Await(ctx, operation.IsReady) // or the call's context is cancelled
 
 	if !operation.IsReady() {
 		if !waits {
