@@ -95,6 +95,7 @@ func (c *Client) CallToolsAsync(ctx workflow.Context, calls []*mcp.CallToolParam
 type batch struct {
 	input   []byte // without its end
 	empty   int    // bytes of an input without calls
+	each    int    // bytes that the handler adds to each call: the options
 	names   []string
 	results []workflow.Settable
 	request request
@@ -103,7 +104,7 @@ type batch struct {
 const batchEnd = "]}"
 
 func newBatch(c *Client) *batch {
-	b := &batch{request: request{service: c.service, operation: mcpnexus.OperationCallTools}}
+	b := &batch{request: request{service: c.service, operation: mcpnexus.OperationCallTools}, each: len(c.request)}
 	b.input = append(b.input, '{')
 	if c.request != nil {
 		b.input = fmt.Appendf(b.input, `"_meta":{%q:%s},`, mcpnexus.MetaKeyOptions, c.request)
@@ -122,7 +123,7 @@ func (b *batch) admits(call json.RawMessage) error {
 }
 
 func (b *batch) fits(call json.RawMessage) bool {
-	return len(b.results) < BatchSize && len(b.input)+len(",")+len(call)+len(batchEnd) <= mcpnexus.MaxRequestBytes
+	return len(b.results) < BatchSize && len(b.input)+len(",")+len(call)+len(batchEnd)+len(b.results)*b.each <= mcpnexus.MaxRequestBytes
 }
 
 func (b *batch) add(name string, call json.RawMessage, result workflow.Settable) {

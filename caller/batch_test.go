@@ -249,6 +249,28 @@ func TestLargeCallsAreMadeInSmallerBatchesAndOneThatIsTooLargeFailsAlone(t *test
 	assert.Equal(t, []int{2, 2, 1, 2}, sent)
 }
 
+// The handler keeps them with each call.
+func TestOptionsThatTakeMuchMakeBatchesSmaller(t *testing.T) {
+	h := newHarness(t, answerEach(mirrored))
+	options := caller.Options{Request: mcpnexus.RequestOptions{FactoryArgument: json.RawMessage(`"` + strings.Repeat("x", 200<<10) + `"`)}}
+	h.mustRun(func(ctx workflow.Context) error {
+		for i, o := range caller.NewClient(endpoint, weather, options).CallTools(ctx, forecasts(25)) {
+			if assert.NoError(t, o.Err) {
+				assert.EqualValues(t, i, cityOf(t, o.Result))
+			}
+		}
+		return nil
+	})
+	calls := 0
+	for _, input := range h.inputs() {
+		var batch mcpnexus.CallToolsParams
+		require.NoError(t, json.Unmarshal([]byte(input), &batch))
+		assert.LessOrEqual(t, len(batch.Calls), 10, "2 MiB of options")
+		calls += len(batch.Calls)
+	}
+	assert.Equal(t, 25, calls)
+}
+
 func TestNoCallsAreNoOperation(t *testing.T) {
 	h := newHarness(t, nil)
 	h.mustRun(func(ctx workflow.Context) error {

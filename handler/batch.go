@@ -52,6 +52,10 @@ const (
 	// a result of no more than its share: still 20 times what there is room for in
 	// the operation's result.
 	maxBatchHistory = 40 << 20
+	// maxBatchBytes is the most bytes of requests in a batch, each with what it has
+	// from the batch: at the worst they all leave the workflow in one task, for which
+	// a Temporal server takes 4 MiB.
+	maxBatchBytes = 3 << 20
 )
 
 // callID is the request ID of one call of a batch.
@@ -138,15 +142,14 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 		if first := b.calls[0].req.options.Execution; (first == mcpnexus.ExecutionInline) != (req.options.Execution == mcpnexus.ExecutionInline) {
 			return nil, fmt.Errorf("calls[%d]: execution: inline is for all calls of a batch or for none", i)
 		}
-		if size += req.size(); size > mcpnexus.MaxRequestBytes && i > 0 {
-			return nil, fmt.Errorf("calls[%d]: with it the calls have more than %d bytes of JSON, each with the options and the trace headers that they have in common: make smaller batches", i, mcpnexus.MaxRequestBytes)
+		if size += req.size(); size > maxBatchBytes {
+			return nil, fmt.Errorf("calls[%d]: with it the calls have more than %d bytes of JSON, counting for each the options and trace headers that all have in common: make smaller batches", i, maxBatchBytes)
 		}
 	}
 	return b, nil
 }
 
-// size is about what the request takes in the history of a workflow, and at the
-// worst in one workflow task with those of its batch.
+// size is about what the request takes in the history of a workflow.
 func (r *request) size() int {
 	size := len(r.subject) + len(r.id) + len(writeOptions(r.options))
 	for name, value := range r.params {

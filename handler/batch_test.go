@@ -175,6 +175,24 @@ func TestABatchThatCannotBeRightIsRefusedWholeAndNothingIsSent(t *testing.T) {
 	assert.Empty(t, server.Stats().Calls)
 }
 
+// In the history of a workflow each call has the options of its own.
+func TestABatchWhoseOptionsAreTooLargeForItsManyCallsIsRefused(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.ArgumentFactory(func(context.Context, json.RawMessage) (mcp.Transport, error) {
+		return &mcp.StreamableClientTransport{Endpoint: transport.Endpoint}, nil
+	})})
+	batch := func(calls int) string {
+		return fmt.Sprintf(`{"_meta":{"nexusmcp/options":{"factoryArgument":"%s"}},"calls":[%s{"name":"echo"}]}`, strings.Repeat("x", 100<<10), strings.Repeat(`{"name":"echo"},`, calls-1))
+	}
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTools, batch(20))
+	require.NoError(t, err)
+	_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTools, batch(40))
+	var refused *nexus.HandlerError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
+	assert.Contains(t, refused.Message, "calls[30]: with it the calls have more than 3145728 bytes of JSON")
+}
+
 func TestResultsThatDoNotFitIntoABatchsFailAlone(t *testing.T) {
 	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
 		const limit = 64 << 10

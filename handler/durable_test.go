@@ -292,3 +292,42 @@ func TestInlineCannotPromiseOneAttempt(t *testing.T) {
 		})
 	}
 }
+
+func TestTheTimeOfAllAttemptsBoundsEachOfThemWhicheverWayTheCallTakes(t *testing.T) {
+	for _, execution := range everyExecution {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{work: func(ctx context.Context, call int32) error {
+				if call == 1 {
+					return after(ctx, 200*time.Millisecond, away)
+				}
+				return after(ctx, time.Minute, nil)
+			}}
+			began := time.Now()
+			_, err := w.call(t, mcpnexus.RequestOptions{
+				Execution: execution, ScheduleToCloseTimeout: 1500 * time.Millisecond,
+				RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond},
+			})
+			failure, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
+			assert.Equal(t, 1500*time.Millisecond, failure.Timeout)
+			assert.Contains(t, failure.Message, "no attempt has succeeded within 1.5s")
+			assert.Less(t, time.Since(began), 8*time.Second, "less than the minute")
+			assert.Equal(t, int32(2), w.calls.Load())
+		})
+	}
+}
+
+func TestAnOnlyAttemptThatTakesTooLongIsATimeoutAndNotAnUnknownOutcome(t *testing.T) {
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			w := &worktop{work: func(ctx context.Context, _ int32) error { return after(ctx, time.Minute, nil) }}
+			_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution, ScheduleToCloseTimeout: 500 * time.Millisecond, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}})
+			failure, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
+			assert.Equal(t, 500*time.Millisecond, failure.Timeout)
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}

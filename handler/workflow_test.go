@@ -1,0 +1,170 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// The moments that these tests are about (a worker that stops during an attempt, a
+// workflow that is cancelled before anybody fetches its activity, a worker of
+// another version) are made by activities that stand in for the handler's.
+
+type attempts func(ctx context.Context, in durableRequest, n int32) (converter.RawValue, error)
+
+// runRequest runs the workflow of a request with the given attempts.
+func runRequest(t *testing.T, in durableRequest, options mcpnexus.RequestOptions, make attempts, prepare ...func(*testsuite.TestWorkflowEnvironment)) (made int32, err error) {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.RegisterWorkflowWithOptions(requestWorkflow, workflow.RegisterOptions{Name: WorkflowType})
+	var n atomic.Int32
+	env.RegisterActivityWithOptions(func(ctx context.Context, in durableRequest, _ converter.RawValue) (converter.RawValue, error) {
+		return make(ctx, in, n.Add(1))
+	}, activity.RegisterOptions{Name: attemptType("s")})
+	for _, p := range prepare {
+		p(env)
+	}
+	in.Service, in.Operation, in.Subject, in.RequestID = "s", mcpnexus.OperationCallTool, "tool", "id"
+	if in.Options == nil {
+		in.Options = writeOptions(options)
+	}
+	env.ExecuteWorkflow(WorkflowType, in, rawValue(json.RawMessage(`{}`)))
+	require.True(t, env.IsWorkflowCompleted())
+	return n.Load(), env.GetWorkflowError()
+}
+
+func away() error {
+	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "away"}).ApplicationError()
+}
+
+func TestAnAttemptThatWasGivenBackIsMadeAgainAndNotCounted(t *testing.T) {
+	for name, before := range map[string]int32{"the first one": 0, "after one that has failed": 1, "after two": 2} {
+		t.Run(name, func(t *testing.T) {
+			const givenBackTwice, allowed = 2, 3
+			policy := &temporal.RetryPolicy{MaximumAttempts: allowed}
+			counted := before
+			made, err := runRequest(t, durableRequest{durableState: durableState{Attempts: before}}, mcpnexus.RequestOptions{RetryPolicy: policy},
+				func(ctx context.Context, in durableRequest, n int32) (converter.RawValue, error) {
+					assert.Equal(t, counted, in.Attempts+activity.GetInfo(ctx).Attempt-1, "attempts that were made")
+					if n <= givenBackTwice {
+						return converter.RawValue{}, givenBack(in.Attempts + activity.GetInfo(ctx).Attempt - 1)
+					}
+					counted++
+					return converter.RawValue{}, away()
+				})
+			failure, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, mcpnexus.ErrorTypeTransport, failure.Type)
+			assert.Equal(t, givenBackTwice+allowed-before, made)
+		})
+	}
+}
+
+func TestAnAttemptThatEveryWorkerGivesBackIsNotOfferedAllTheTime(t *testing.T) {
+	var began time.Time
+	var took time.Duration
+	made, err := runRequest(t, durableRequest{durableState: durableState{Left: time.Hour}}, mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Hour},
+		func(ctx context.Context, in durableRequest, n int32) (converter.RawValue, error) {
+			scheduled := activity.GetInfo(ctx).ScheduledTime
+			if n == 1 {
+				began = scheduled
+			}
+			took = scheduled.Sub(began)
+			return converter.RawValue{}, givenBack(in.Attempts)
+		})
+	failure, ok := mcpnexus.ErrorFrom(err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
+	assert.Less(t, took, time.Hour)
+	// 1 s, 2 s, 4 s, up to 100 s.
+	assert.Less(t, made, int32(60))
+	assert.Greater(t, made, int32(30))
+}
+
+// One of which the process was asked is cancelled by its activity, as a recorded
+// history shows: see TestACallThatRanWhenItsWorkflowWasCancelledIsCancelledOnce.
+func TestACallThatNobodyHadAskedForIsCancelledWithItsWorkflow(t *testing.T) {
+	var told []string
+	made, err := runRequest(t, durableRequest{durableState: durableState{Running: &runningCall{TaskQueue: "process", Key: "key", Left: time.Minute}}}, mcpnexus.RequestOptions{},
+		func(context.Context, durableRequest, int32) (converter.RawValue, error) {
+			return converter.RawValue{}, away()
+		},
+		func(env *testsuite.TestWorkflowEnvironment) {
+			env.RegisterActivityWithOptions(func(ctx context.Context, _ string, _ *callerRun, _ int) (converter.RawValue, error) {
+				<-ctx.Done()
+				return converter.RawValue{}, temporal.NewCanceledError()
+			}, activity.RegisterOptions{Name: runningType("s")})
+			env.RegisterActivityWithOptions(func(ctx context.Context, key string) error {
+				assert.Equal(t, "process", activity.GetInfo(ctx).TaskQueue)
+				told = append(told, key)
+				return nil
+			}, activity.RegisterOptions{Name: cancelAttemptType("s")})
+			env.RegisterDelayedCallback(env.CancelWorkflow, time.Millisecond)
+		})
+	var canceled *temporal.CanceledError
+	require.ErrorAs(t, err, &canceled)
+	assert.Zero(t, made)
+	assert.Equal(t, []string{"key"}, told)
+}
+
+func TestACallThatRanWhenItsWorkflowWasCancelledIsCancelledOnce(t *testing.T) {
+	history, err := os.ReadFile("testdata/histories/CancelledWhileItRuns.json")
+	require.NoError(t, err)
+	assert.Contains(t, string(history), "EVENT_TYPE_ACTIVITY_TASK_CANCELED")
+	assert.NotContains(t, string(history), CancelAttemptActivityType)
+}
+
+func TestWhatANewerVersionHasWrittenIsLeftToItsWorkers(t *testing.T) {
+	future := json.RawMessage(`{"startToCloseTimeout":"5s","urgency":"high"}`)
+	t.Run("a workflow", func(t *testing.T) {
+		_, err := runRequest(t, durableRequest{Options: future}, mcpnexus.RequestOptions{}, nil)
+		// The panic fails the workflow task, which a Temporal server repeats.
+		var panicked *temporal.PanicError
+		require.ErrorAs(t, err, &panicked)
+		assert.Contains(t, panicked.Error(), "does not understand the request's options: urgency: unknown field")
+	})
+	h, err := New(Options{Servers: []Server{{Name: "s", Transport: HTTP{Endpoint: "http://127.0.0.1:1"}}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+	for name, in := range map[string]durableRequest{
+		"an activity with an option":     {Operation: mcpnexus.OperationCallTool, Options: future, durableState: durableState{Attempts: 2}},
+		"an activity of a new operation": {Operation: "levitate", durableState: durableState{Attempts: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var suite testsuite.WorkflowTestSuite
+			env := suite.NewTestActivityEnvironment()
+			env.RegisterActivity(h.services["s"].attemptActivity)
+			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, rawValue(json.RawMessage(`{}`)))
+			before, ok := givenBackBy(err)
+			assert.True(t, ok, "%v", err)
+			assert.Equal(t, int32(2), before)
+		})
+	}
+}
+
+func TestWhatAServerSaysOfItsProgressIsKeptSmall(t *testing.T) {
+	var last atomic.Pointer[progressDetails]
+	report := remember(&last)
+	report(mcp.ProgressNotificationParams{ProgressToken: strings.Repeat("t", 1<<20), Progress: 1, Total: 2, Message: "half"})
+	assert.Equal(t, progressDetails{Progress: 1, Total: 2, Message: "half"}, *last.Load())
+	report(mcp.ProgressNotificationParams{Progress: 2, Message: "\xff" + strings.Repeat("é", 3<<20)})
+	encoded, err := json.Marshal(heartbeat{Progress: last.Load()})
+	require.NoError(t, err)
+	assert.Less(t, len(encoded), 2*maxProgressMessage)
+}
