@@ -16,10 +16,12 @@ import (
 // durable workflow takes over: the first attempt, or all attempts of a request
 // that runs inline. It goes on when the Nexus request that began it has ended.
 type call struct {
-	key    string
-	began  time.Time
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	key   string
+	began time.Time
+	// ctx and stop are there until the call has ended. An outcome is kept for
+	// minutes, and not with it the Nexus request, which they hold.
+	ctx  context.Context
+	stop atomic.Pointer[context.CancelCauseFunc]
 	// ended is closed when the outcome is set.
 	ended chan struct{}
 	ending
@@ -116,9 +118,18 @@ func (c *calls) begin(ctx context.Context, key string, room int) (_ *call, known
 	c.running++
 	began := &call{key: key, began: time.Now(), ended: make(chan struct{})}
 	// It may outlive the Nexus request, and keeps its logger.
-	began.ctx, began.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	began.ctx = ctx
+	began.stop.Store(&stop)
 	c.byKey[key] = began
 	return began, false
+}
+
+// cancel ends the call's context, if the call has not ended.
+func (c *call) cancel(cause error) {
+	if stop := c.stop.Load(); stop != nil {
+		(*stop)(cause)
+	}
 }
 
 // end notes the outcome of a call, and forgets the oldest.
@@ -128,6 +139,8 @@ func (c *calls) end(call *call, o ending) {
 	o.at = time.Now()
 	call.ending = o
 	call.cancel(nil)
+	call.ctx = nil
+	call.stop.Store(nil)
 	close(call.ended)
 	c.running--
 	c.ended = append(c.ended, endedCall{call: call, at: o.at})

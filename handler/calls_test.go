@@ -56,6 +56,17 @@ func TestFinishedCallsAreRememberedUpToAnAmountOfMemory(t *testing.T) {
 	assert.Empty(t, c.byKey)
 }
 
+func TestAFinishedCallDoesNotKeepTheNexusRequestThatBeganIt(t *testing.T) {
+	c := newCalls(&sync.WaitGroup{})
+	call, _ := c.begin(t.Context(), "a", maxRunning)
+	ctx := call.ctx
+	c.end(call, ending{})
+	assert.ErrorIs(t, ctx.Err(), context.Canceled)
+	assert.Nil(t, call.ctx)
+	assert.Nil(t, call.stop.Load())
+	call.cancel(errUnclaimed) // by whoever still had it
+}
+
 func TestNoMoreCallsRunThanThereIsRoomFor(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
 	first, _ := c.begin(t.Context(), "a", 2)
