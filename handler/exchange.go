@@ -66,6 +66,9 @@ func decodeAnswer(message []byte) (*answer, error) {
 	if !json.Valid(message) {
 		return nil, errors.New("not a JSON-RPC message: not JSON")
 	}
+	if a := scanResult(message); a != nil {
+		return a, nil
+	}
 	msg, err := jsonrpc.DecodeMessage(message)
 	if err != nil {
 		return nil, fmt.Errorf("not a JSON-RPC message: %w", err)

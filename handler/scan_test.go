@@ -1,0 +1,83 @@
+package handler
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func nested(depth int) string {
+	return strings.Repeat(`{"a":[`, depth/2) + strings.Repeat(`]}`, depth/2)
+}
+
+// oddAnswers are messages that are not a result, or one of an unusual form.
+var oddAnswers = []string{
+	``, ` `, `null`, `[]`, `{}`, `{ }`, `"x"`, `{"jsonrpc":"2.0"}`,
+	`{"jsonrpc":"2.0","id":1,"result":{}}x`, `{"jsonrpc":"2.0","id":1,"result":{}} {}`, `{"jsonrpc":"2.0","id":1,"result":{}`,
+	`{"jsonrpc":"2.0","id":1,"result":{},}`, `{"jsonrpc":"2.0" "id":1,"result":{}}`, `{"jsonrpc":"2.0","id":01,"result":{}}`,
+	`{"jsonrpc":"1.0","id":1,"result":{}}`, `{"jsonrpc":"2.0 ","id":1,"result":{}}`, `{"jsonrpc":2.0,"id":1,"result":{}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{},"id":2}`, `{"jsonrpc":"2.0","id":1,"result":{},"result":{"a":1}}`, `{"jsonrpc":"2.0","id":1,"jsonrpc":"1.0","result":{}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{},"Result":{"a":1}}`, `{"jsonrpc":"2.0","ID":1,"result":{}}`, `{"jsonrpc":"2.0","id":1,"Result":{}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{},"r\u0065sult":{"a":1}}`, `{"jsonrpc":"2.0","\u0069d":1,"result":{}}`, `{"jsonrpc":"\u0032.0","id":1,"result":{}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"m"}}`, `{"jsonrpc":"2.0","id":1,"result":{},"error":null}`,
+	`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m","data":{"result":{}}}}`, `{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}`,
+	`{"jsonrpc":"2.0","id":1,"method":"m","params":{"result":{}}}`, `{"jsonrpc":"2.0","id":1,"method":"","result":{}}`, `{"jsonrpc":"2.0","id":1,"method":null,"result":{}}`,
+	`{"jsonrpc":"2.0","method":"m"}`, `{"jsonrpc":"2.0","id":1,"params":{},"result":{}}`, `{"jsonrpc":"2.0","id":1,"result":{},"extra":1}`, `{"jsonrpc":"2.0","id":1,"result":{},"":1}`,
+	`{"jsonrpc":"2.0","id":"1","result":{}}`, `{"jsonrpc":"2.0","id":"","result":{}}`, `{"jsonrpc":"2.0","id":null,"result":{}}`, `{"jsonrpc":"2.0","id":{},"result":{}}`,
+	`{"jsonrpc":"2.0","id":-1,"result":{}}`, `{"jsonrpc":"2.0","id":1.0,"result":{}}`, `{"jsonrpc":"2.0","id":1e2,"result":{}}`, `{"jsonrpc":"2.0","id":1.5,"result":{}}`, `{"jsonrpc":"2.0","id":-0,"result":{}}`,
+	`{"jsonrpc":"2.0","id":1234567890123456,"result":{}}`, `{"jsonrpc":"2.0","id":99999999999999999999,"result":{}}`, `{"jsonrpc":"2.0","id":1e400,"result":{}}`,
+	`{"jsonrpc":"2.0","id":1,"result":null}`, `{"jsonrpc":"2.0","id":1,"result":[]}`, `{"jsonrpc":"2.0","id":1,"result":"{"}`, `{"jsonrpc":"2.0","id":1,"result":7}`, `{"jsonrpc":"2.0","id":1}`,
+	`{"jsonrpc":"2.0","id":1,"result":` + nested(900) + `}`, `{"jsonrpc":"2.0","id":1,"result":` + nested(1002) + `}`, `{"jsonrpc":"2.0","id":1,"result":` + nested(20000) + `}`,
+	"\ufeff" + `{"jsonrpc":"2.0","id":1,"result":{}}`, "\v" + `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":1,"result":{"a":` + "\"\x01\"}}",
+	`{"jsonrpc":"2.0","id":1,"result":{"a":"\x"}}`, `{"jsonrpc":"2.0","id":1,"result":{"a":"\u12"}}`,
+}
+
+// plainAnswers are those that are read without the SDK.
+var plainAnswers = []string{
+	`{"jsonrpc":"2.0","id":0,"result":{}}`, `{"jsonrpc":"2.0","id":123456789012345,"result":{}}`,
+	`{"jsonrpc":"2.0","id":1,"result":` + nested(400) + `}`, `{"jsonrpc":"2.0","id":1,"result":{"a":"\ud800"}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{}}`, ` { "result" : { "a" : [ 1 , 2 ] } , "id" : 17 , "jsonrpc" : "2.0" } `, "\t{\r\n\"id\":\t1\n,\"jsonrpc\"\r:\"2.0\",\"result\":{}\r\n}\n",
+	`{"jsonrpc":"2.0","id":1,"result":{"id":2,"jsonrpc":"1.0","result":{},"method":"m","error":{}}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{"a":"}","b":"\"}","c":"\\","d":"\\\"],","\\":{"\"":[[],{}]}}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{"a":9007199254740993,"b":1e400,"c":-0.0,"a":1,"<&>":"\u2028"}}`,
+	`{"jsonrpc":"2.0","id":1,"result":{"a":` + "\"\xff\xc0\"}}", `{"jsonrpc":"2.0","id":1,"result":{"` + "\u2028\xff" + `":true}}`,
+}
+
+func TestAnAnswerIsReadAsTheSDKReadsIt(t *testing.T) {
+	for _, message := range oddAnswers {
+		assert.False(t, readsAsTheSDK(t, []byte(message)), "the SDK is to read %q", message)
+	}
+	for _, message := range plainAnswers {
+		assert.True(t, readsAsTheSDK(t, []byte(message)), "the SDK is not needed for %q", message)
+	}
+}
+
+func FuzzAnAnswerIsReadAsTheSDKReadsIt(f *testing.F) {
+	for _, message := range slices.Concat(oddAnswers, plainAnswers) {
+		f.Add([]byte(message))
+	}
+	f.Fuzz(func(t *testing.T, message []byte) { readsAsTheSDK(t, message) })
+}
+
+// readsAsTheSDK reports whether the message is one that [scanResult] reads.
+func readsAsTheSDK(t *testing.T, message []byte) bool {
+	t.Helper()
+	if !json.Valid(message) {
+		return false
+	}
+	got := scanResult(message)
+	if got == nil {
+		return false
+	}
+	decoded, err := jsonrpc.DecodeMessage(message)
+	require.NoError(t, err, "%q", message)
+	response, ok := decoded.(*jsonrpc.Response)
+	require.True(t, ok, "%q", message)
+	require.Equal(t, newAnswer(response), got, "%q", message)
+	return true
+}
