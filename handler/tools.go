@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -87,19 +88,46 @@ func (s *session) forgetTools() {
 	}
 }
 
-// validTools gives the SDK the whole tool list, for the headers of later calls,
-// and returns those whose x-mcp-header annotations are valid: the others must
+// validTools gives the SDK the tools whose params travel in headers, for later
+// calls, and returns all whose x-mcp-header annotations are valid: the others must
 // not be offered (SEP-2243). The SDK learns from its own ListTools alone, which
-// the middleware lets answer with the given list.
+// the middleware lets answer with the given list. Of tools without annotations it
+// need not know: it would keep their schemas, and read one in each call.
 func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.Tool]bool, error) {
-	given := &mcp.ListToolsResult{Tools: tools}
+	valid := make(map[*mcp.Tool]bool, len(tools))
+	var annotated []*mcp.Tool
+	for _, tool := range tools {
+		if hasKey(tool.InputSchema, "x-mcp-header") {
+			annotated = append(annotated, tool)
+		} else {
+			valid[tool] = true
+		}
+	}
+	given := &mcp.ListToolsResult{Tools: annotated}
 	res, err := s.client.ListTools(context.WithValue(ctx, learnKey{}, given), nil)
 	if err != nil {
 		return nil, err
 	}
-	valid := make(map[*mcp.Tool]bool, len(res.Tools))
 	for _, tool := range res.Tools {
 		valid[tool] = true
 	}
 	return valid, nil
+}
+
+// hasKey reports whether an object in a decoded JSON value has the key.
+func hasKey(value any, key string) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		if _, ok := value[key]; ok {
+			return true
+		}
+		for _, member := range value {
+			if hasKey(member, key) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, func(item any) bool { return hasKey(item, key) })
+	}
+	return false
 }
