@@ -3,8 +3,8 @@ package handler
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"hash/maphash"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +101,7 @@ var keySeed = maphash.MakeSeed()
 // callKey tells operations apart. The request ID alone does in Temporal; a
 // client of another kind may use one twice.
 func callKey(service, operation, requestID string, input []byte) string {
-	return fmt.Sprintf("%s/%s/%s/%x", service, operation, requestID, maphash.Bytes(keySeed, input))
+	return service + "/" + operation + "/" + requestID + "/" + strconv.FormatUint(maphash.Bytes(keySeed, input), 16)
 }
 
 // begin returns the call with the key. It returns false when that one is new and

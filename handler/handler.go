@@ -22,7 +22,10 @@ import (
 // client's.
 const Version = "0.1.0"
 
-var clientInfo = &mcp.Implementation{Name: "nexusmcp", Title: "nexusmcp", Version: Version}
+var (
+	clientInfo     = &mcp.Implementation{Name: "nexusmcp", Title: "nexusmcp", Version: Version}
+	clientInfoJSON = encode(clientInfo)
+)
 
 // DefaultMaxResultBytes is a little less than the 2 MiB that a Temporal server
 // takes in one payload by default: the rest is for what goes around the result.

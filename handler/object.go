@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // An object is a JSON object whose values are left as they are. Requests and
@@ -40,6 +41,9 @@ func (o object) with(name string, value json.RawMessage) object {
 // [json.Marshal] it leaves <, > and & alone: escaped they take six bytes each,
 // and a page of HTML would no longer fit.
 func encode(value any) json.RawMessage {
+	if text, ok := value.(string); ok && isPlain(text) {
+		return json.RawMessage(`"` + text + `"`)
+	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
@@ -47,6 +51,35 @@ func encode(value any) json.RawMessage {
 		panic(fmt.Sprintf("handler: encoding %T: %v", value, err))
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// join returns the object as JSON, like encode, but with the values as they are:
+// encode scans each once more, to leave spaces out.
+func (o object) join() json.RawMessage {
+	size := len("{}")
+	for name, value := range o {
+		size += len(name) + len(value) + len(`"":,`)
+	}
+	out := append(make(json.RawMessage, 0, size), '{')
+	for i, name := range slices.Sorted(maps.Keys(o)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, encode(name)...)
+		out = append(out, ':')
+		out = append(out, o[name]...)
+	}
+	return append(out, '}')
+}
+
+// isPlain reports whether a text stands in JSON as it is.
+func isPlain(text string) bool {
+	for _, c := range []byte(text) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }

@@ -1,12 +1,15 @@
 package handler
 
 import (
+	"bytes"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -80,4 +83,77 @@ func readsAsTheSDK(t *testing.T, message []byte) bool {
 	require.True(t, ok, "%q", message)
 	require.Equal(t, newAnswer(response), got, "%q", message)
 	return true
+}
+
+func TestTheIDOfARequestIsTheSameWhereverItStands(t *testing.T) {
+	leading := 0
+	for _, test := range []struct {
+		body, id string
+		call     bool
+	}{
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"id":8,"method":"m"}}`, "7", true},
+		{`{"jsonrpc":"2.0","id":123456789012345,"method":"m"}`, "123456789012345", true},
+		{`{"jsonrpc":"2.0","id":7,"method":"m","id":8}`, "7", true},
+		{`{"jsonrpc":"2.0","id":7,"method":""}`, "7", true},
+		{`{"jsonrpc":"2.0","id":1234567890123456789,"method":"m"}`, "1234567890123456789", true},
+		{`{"jsonrpc":"2.0","id":"a,\"method\":","method":"m"}`, `"a,\"method\":"`, true},
+		{`{"jsonrpc":"2.0","id":-7,"method":"m"}`, "-7", true},
+		{`{"jsonrpc":"2.0","id":7 ,"method":"m"}`, "7", true},
+		{`{"jsonrpc":"2.0","id":7,"params":{},"method":"m"}`, "7", true},
+		{`{"method":"m","params":{"a":"` + strings.Repeat("x", 1000) + `"},"id":7,"jsonrpc":"2.0"}`, "7", true},
+		{` {"jsonrpc":"2.0","\u0069d":7,"method":"m"}`, "7", true},
+		{`{"jsonrpc":"2.0","id":7,"result":{"method":"m"}}`, "", false},
+		{`{"jsonrpc":"2.0","method":"m","params":{"id":7}}`, "", false},
+		{`[{"jsonrpc":"2.0","id":7,"method":"m"}]`, "", false},
+		{`{"jsonrpc":"2.0","id":7`, "", false},
+		{``, "", false},
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://localhost", strings.NewReader(test.body))
+		require.NoError(t, err)
+		id, call := requestID(req)
+		assert.Equal(t, test.call, call, test.body)
+		decoded, _ := decodeID(strings.NewReader(test.body))
+		if test.call {
+			assert.Equal(t, test.id, id, test.body)
+			assert.Equal(t, test.id, decoded, test.body)
+		}
+		if _, ok := leadingID([]byte(test.body)); ok {
+			leading++
+		}
+	}
+	assert.Equal(t, 4, leading)
+}
+
+func TestAnObjectIsJoinedAsItIsEncoded(t *testing.T) {
+	for _, text := range append(slices.Concat(oddAnswers, plainAnswers),
+		`{"a":1}`, `{"b":1,"a":{"c":[1e400,9007199254740993]}}`, `{"<&>":"<&>","\u2028":"\u2028","\"\\\n\u0000\u007f":null}`, `{"ü":1,"\ud800":2}`, "{\"\xff\":\"\xff\"}",
+	) {
+		var o object
+		if json.Unmarshal([]byte(text), &o) != nil || o == nil {
+			continue
+		}
+		var compact bytes.Buffer
+		require.NoError(t, json.Compact(&compact, o.join()), "%q", text)
+		assert.Equal(t, string(encode(map[string]json.RawMessage(o))), compact.String(), "%q", text)
+	}
+}
+
+func TestAStringIsEncodedAsTheEncoderDoes(t *testing.T) {
+	for _, text := range []string{"", "a b~", `"`, `\`, "<&>'/", "\x00\x1f", "\x7f", "\n\t", "ü", "\u2028", "\xff", "\ufffd"} {
+		type other string // which encode has no way of its own for
+		assert.Equal(t, string(encode(other(text))), string(encode(text)), "%q", text)
+	}
+}
+
+func TestOnlyToolsWhoseParamsTravelInHeadersAreShownToTheSDK(t *testing.T) {
+	for schema, want := range map[string]bool{
+		`{"type":"object"}`: false, `null`: false, `true`: false, `[1,"x-mcp-header"]`: false, `{"a":"x-mcp-header"}`: false,
+		`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`:                         true,
+		`{"properties":{"a":{"properties":{"b":{"type":"string","x-mcp-\u0068eader":1}}}}}`: true,
+		`{"allOf":[{"properties":{"a":{"x-mcp-header":null}}}]}`:                            true,
+	} {
+		var tool mcp.Tool
+		require.NoError(t, json.Unmarshal([]byte(`{"name":"a","inputSchema":`+schema+`}`), &tool))
+		assert.Equal(t, want, hasKey(tool.InputSchema, "x-mcp-header"), schema)
+	}
 }

@@ -170,7 +170,7 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 			}
 		}
 	}
-	req.params = req.params.with("_meta", encode(meta))
+	req.params = req.params.with("_meta", meta.join())
 	return req, nil
 }
 

@@ -276,7 +276,7 @@ func (s *session) wire(params, meta object) json.RawMessage {
 	if s.modern() {
 		meta[mcp.MetaKeyProtocolVersion] = encode(s.protocolVersion())
 		if _, ok := meta[mcp.MetaKeyClientInfo]; !ok {
-			meta[mcp.MetaKeyClientInfo] = encode(clientInfo)
+			meta[mcp.MetaKeyClientInfo] = clientInfoJSON
 		}
 		if _, ok := meta[mcp.MetaKeyClientCapabilities]; !ok {
 			meta[mcp.MetaKeyClientCapabilities] = json.RawMessage(`{}`)
@@ -285,7 +285,7 @@ func (s *session) wire(params, meta object) json.RawMessage {
 		// The SDK would take the request's version from it.
 		delete(meta, mcp.MetaKeyProtocolVersion)
 	}
-	return encode(params.with("_meta", encode(meta)))
+	return params.with("_meta", meta.join()).join()
 }
 
 // outcome reads a finished exchange: what the server said goes before what the

@@ -273,7 +273,7 @@ func (t *eventTap) next() {
 			if bytes.ContainsFunc(value, unicode.IsControl) {
 				continue // the ID comes back in a header
 			}
-			fmt.Fprintf(&t.out, "%s: %s\n", field, value)
+			t.writeField(string(field), value)
 		}
 		if err != nil {
 			break
@@ -310,8 +310,15 @@ func (t *eventTap) inspect(message []byte) []byte {
 
 func (t *eventTap) write(data []byte) {
 	for line := range bytes.Lines(data) {
-		fmt.Fprintf(&t.out, "data: %s\n", bytes.TrimSuffix(line, []byte("\n")))
+		t.writeField("data", bytes.TrimSuffix(line, []byte("\n")))
 	}
+	t.out.WriteByte('\n')
+}
+
+func (t *eventTap) writeField(name string, value []byte) {
+	t.out.WriteString(name)
+	t.out.WriteString(": ")
+	t.out.Write(value)
 	t.out.WriteByte('\n')
 }
 
@@ -372,6 +379,26 @@ func requestID(req *http.Request) (string, bool) {
 	}
 	defer body.Close()
 	// The ID stands before the params, which may be large: read no further.
+	var start [64]byte
+	n, _ := io.ReadFull(body, start[:]) // an error comes again
+	if id, ok := leadingID(start[:n]); ok {
+		return id, true
+	}
+	return decodeID(io.MultiReader(bytes.NewReader(start[:n]), body))
+}
+
+// leadingID reads the ID of a request that begins as the SDK writes one.
+func leadingID(start []byte) (string, bool) {
+	start, ok := bytes.CutPrefix(start, []byte(`{"jsonrpc":"2.0","id":`))
+	id, rest, found := bytes.Cut(start, []byte(","))
+	if !ok || !found || !isCanonicalID(id) || !bytes.HasPrefix(rest, []byte(`"method":"`)) {
+		return "", false
+	}
+	return string(id), true
+}
+
+// decodeID reads the ID of any request.
+func decodeID(body io.Reader) (string, bool) {
 	dec := json.NewDecoder(body)
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return "", false
@@ -400,9 +427,13 @@ func requestID(req *http.Request) (string, bool) {
 }
 
 func mediaType(h http.Header) string {
-	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	value := h.Get("Content-Type")
+	if value == "application/json" || value == "text/event-stream" {
+		return value // and needs no parsing
+	}
+	t, _, err := mime.ParseMediaType(value)
 	if err != nil {
-		return strings.ToLower(strings.TrimSpace(h.Get("Content-Type")))
+		return strings.ToLower(strings.TrimSpace(value))
 	}
 	return t
 }
