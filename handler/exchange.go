@@ -214,6 +214,9 @@ func (ex *exchange) close() {
 // retryAfter reads the header of RFC 9110 section 10.2.3: seconds or a date.
 // What is neither, or in the past, asks for nothing.
 func retryAfter(header string, now time.Time) time.Duration {
+	if header == "" { // as nearly always, and the errors below have their price
+		return 0
+	}
 	// A server that asks for more is not heeded beyond: its word would park a
 	// workflow for as long as it likes.
 	const longest = 24 * time.Hour

@@ -42,7 +42,7 @@ func (o object) with(name string, value json.RawMessage) object {
 // and a page of HTML would no longer fit.
 func encode(value any) json.RawMessage {
 	if text, ok := value.(string); ok && isPlain(text) {
-		return json.RawMessage(`"` + text + `"`)
+		return appendString(nil, text)
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -65,11 +65,20 @@ func (o object) join() json.RawMessage {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, encode(name)...)
+		out = appendString(out, name)
 		out = append(out, ':')
 		out = append(out, o[name]...)
 	}
 	return append(out, '}')
+}
+
+func appendString(out []byte, text string) []byte {
+	if !isPlain(text) {
+		return append(out, encode(text)...)
+	}
+	out = append(out, '"')
+	out = append(out, text...)
+	return append(out, '"')
 }
 
 // isPlain reports whether a text stands in JSON as it is.
