@@ -143,12 +143,24 @@ func (st *start) atMostOnce(ctx context.Context) (single bool, why string) {
 	if once(st.req.options) {
 		return true, "retryPolicy.maximumAttempts"
 	}
-	ctx, cancel := context.WithTimeout(ctx, st.window(ctx))
-	defer cancel()
-	declared, known := st.declared(ctx, st.op, st.req, st.handler.logger(ctx))
+	logger := st.handler.logger(ctx)
+	declared, known := st.declared(noTime, st.op, st.req, logger)
+	if !known {
+		ctx, cancel := context.WithTimeout(ctx, st.window(ctx))
+		defer cancel()
+		declared, known = st.declared(ctx, st.op, st.req, logger)
+	}
 	// What is not known now is asked again when the request is about to be sent.
 	return declared || !known && st.req.options.Execution != mcpnexus.ExecutionInline, "the tool's destructiveHint"
 }
+
+// noTime is a context that has ended, for what must not wait. Nearly always
+// nothing would have to, and a context with a timeout has its price.
+var noTime = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // declared reports whether a tool asks to be called at most once: it declares
 // that it is destructive and not that it is idempotent, and the caller has no

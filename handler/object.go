@@ -20,6 +20,9 @@ func (o object) object(name string) (object, error) {
 	if !ok || string(raw) == "null" {
 		return object{}, nil
 	}
+	if member := scanObject(raw); member != nil {
+		return member, nil
+	}
 	var member object
 	if err := json.Unmarshal(raw, &member); err != nil {
 		return nil, fmt.Errorf("%s is not a JSON object", name)

@@ -1,6 +1,9 @@
 package handler
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // scanResult reads a JSON-RPC result in the form in which servers send it, and
 // returns nil for any other message: decoding one with the SDK takes two scans
@@ -39,6 +42,31 @@ func scanResult(message []byte) *answer {
 	return &answer{id: string(id), result: bytes.Clone(result)}
 }
 
+// scanObject reads an object whose names stand in JSON as they are, and returns
+// nil for any other: a decoder takes several times as long. The value must be
+// valid JSON, of which the members stay a part.
+func scanObject(raw json.RawMessage) object {
+	rest, ok := bytes.CutPrefix(raw, []byte("{"))
+	if !ok {
+		return nil
+	}
+	out := object{}
+	for more := true; more; {
+		var key, value []byte
+		if key, value, rest, ok = cutMember(rest); !ok {
+			return nil
+		}
+		name := string(key[1 : len(key)-1])
+		if !isPlain(name) {
+			return nil
+		}
+		out[name] = value[:len(value):len(value)]
+		more = rest[0] == ','
+		rest = rest[1:]
+	}
+	return out
+}
+
 // cutMember returns the first of an object's members, and what follows it: a
 // comma or the object's end. It returns false when there is none, or when the
 // value is nested so deeply that the SDK may refuse it.
@@ -75,11 +103,11 @@ func cutMember(members []byte) (key, value, rest []byte, ok bool) {
 const maxScanDepth = 500
 
 // stringEnd returns the index after the JSON string that begins at start.
-func stringEnd(json []byte, start int) int {
+func stringEnd(data []byte, start int) int {
 	for end := start + 1; ; end++ {
-		end += bytes.IndexByte(json[end:], '"')
+		end += bytes.IndexByte(data[end:], '"')
 		first := end
-		for json[first-1] == '\\' {
+		for data[first-1] == '\\' {
 			first--
 		}
 		if (end-first)%2 == 0 {
@@ -102,5 +130,5 @@ func isCanonicalID(id []byte) bool {
 
 const jsonSpace = " \t\r\n"
 
-func trimLeft(json []byte) []byte  { return bytes.TrimLeft(json, jsonSpace) }
-func trimRight(json []byte) []byte { return bytes.TrimRight(json, jsonSpace) }
+func trimLeft(data []byte) []byte  { return bytes.TrimLeft(data, jsonSpace) }
+func trimRight(data []byte) []byte { return bytes.TrimRight(data, jsonSpace) }

@@ -138,6 +138,27 @@ func TestAnObjectIsJoinedAsItIsEncoded(t *testing.T) {
 	}
 }
 
+func TestAnObjectIsScannedAsItIsDecoded(t *testing.T) {
+	scanned := 0
+	for _, text := range append(slices.Concat(oddAnswers, plainAnswers),
+		`{"a":1,"b":2,"a":3}`, `{"a.b/c":{"d":[1,{"e":"}"}]},"":null}`, `{ "a" : "\"," , "b":[ ] }`, `{"a":1e400,"b":9007199254740993}`,
+		`{"\u0061":1}`, `{"ü":1}`, `{"a\"":1}`, "{\"\xff\":1}",
+	) {
+		if !json.Valid([]byte(text)) {
+			continue
+		}
+		got := scanObject(json.RawMessage(text))
+		if got == nil {
+			continue
+		}
+		scanned++
+		var want object
+		require.NoError(t, json.Unmarshal([]byte(text), &want), "%q", text)
+		assert.Equal(t, want, got, "%q", text)
+	}
+	assert.Greater(t, scanned, 40)
+}
+
 func TestAStringIsEncodedAsTheEncoderDoes(t *testing.T) {
 	for _, text := range []string{"", "a b~", `"`, `\`, "<&>'/", "\x00\x1f", "\x7f", "\n\t", "ü", "\u2028", "\xff", "\ufffd"} {
 		type other string // which encode has no way of its own for
