@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"github.com/nexusmcp/nexusmcp/endpoints"
 	"github.com/nexusmcp/nexusmcp/examples/devserver"
 	"github.com/nexusmcp/nexusmcp/handler"
-	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -47,15 +45,16 @@ const (
 
 // A bed is the Temporal server with both sides' workers.
 type bed struct {
-	tool     *toolServer
-	platform client.Client
-	app      client.Client
-	closers  []func()
-	number   atomic.Int64 // of the next endpoint or workflow
+	tool        *toolServer
+	stdioServer string // the program
+	platform    client.Client
+	app         client.Client
+	closers     []func()
+	number      atomic.Int64 // of the next endpoint or workflow
 }
 
-func newBed(ctx context.Context, tool *toolServer) (_ *bed, err error) {
-	b := &bed{tool: tool}
+func newBed(ctx context.Context, tool *toolServer, stdioServer string) (_ *bed, err error) {
+	b := &bed{tool: tool, stdioServer: stdioServer}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -73,11 +72,7 @@ func newBed(ctx context.Context, tool *toolServer) (_ *bed, err error) {
 		return nil, err
 	}
 
-	published, err := servers(tool)
-	if err != nil {
-		return nil, err
-	}
-	plugin, err := handler.NewPlugin(handler.Options{Servers: published})
+	plugin, err := handler.NewPlugin(handler.Options{Servers: b.servers()})
 	if err != nil {
 		return nil, err
 	}
@@ -110,17 +105,12 @@ func handWrittenOperations(session *mcp.ClientSession) *nexus.Service {
 }
 
 // servers are what the library publishes.
-func servers(tool *toolServer) ([]handler.Server, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	legacy := handler.Command{Path: self, Env: rude.Options{Legacy: true}.Environ()}
-	return []handler.Server{
-		{Name: libraryService, Transport: handler.HTTP{Endpoint: tool.url}},
-		{Name: exclusiveService, Transport: legacy},
-		{Name: sharedService, Transport: legacy, Stateless: true},
-	}, nil
+func (b *bed) servers() []handler.Server {
+	legacy := handler.Server{Transport: handler.Command{Path: b.stdioServer}, ProtocolVersion: legacyVersion}
+	exclusive, shared := legacy, legacy
+	exclusive.Name = exclusiveService
+	shared.Name, shared.Stateless = sharedService, true
+	return []handler.Server{{Name: libraryService, Transport: handler.HTTP{Endpoint: b.tool.url}}, exclusive, shared}
 }
 
 func (b *bed) dial(ctx context.Context, server *devserver.Server, namespace string) (client.Client, error) {

@@ -5,21 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/nexusmcp/nexusmcp/internal/rude"
 )
-
-func TestMain(m *testing.M) {
-	rude.MainIfAsked()
-	os.Exit(m.Run())
-}
 
 var keys = []string{
 	"sync_vs_handwritten", "sync_vs_activity", "fanout_vs_activity", "events_per_call",

@@ -8,6 +8,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/tests/bench/tools"
 )
 
 // slowCalls is how many calls of the slow tool each way makes at the same time.
@@ -25,7 +27,7 @@ func (b *bed) handOff(ctx context.Context, slow time.Duration, out io.Writer) (*
 	if err != nil {
 		return nil, err
 	}
-	params := &mcp.CallToolParams{Name: waitTool, Arguments: arguments{MS: int(slow.Milliseconds())}}
+	params := &mcp.CallToolParams{Name: tools.Wait, Arguments: tools.Arguments{MS: int(slow.Milliseconds())}}
 	quick := make(map[*lane]float64)
 	for _, l := range ls {
 		l.err = b.timeQuick(ctx, l, quick)
@@ -76,7 +78,7 @@ func (b *bed) timeQuick(ctx context.Context, l *lane, quick map[*lane]float64) e
 		var took samples
 		for range 10 {
 			began := time.Now()
-			if _, err := c.one(ctx, &mcp.CallToolParams{Name: waitTool, Arguments: arguments{}}); err != nil {
+			if _, err := c.one(ctx, &mcp.CallToolParams{Name: tools.Wait, Arguments: tools.Arguments{}}); err != nil {
 				return err
 			}
 			took.addTime(time.Since(began))

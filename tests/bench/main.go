@@ -1,5 +1,6 @@
 // Command bench measures what a call through this library costs, against the ways
-// that it competes with. From the repository's root:
+// that it competes with. From the repository's root, with the go command at hand, which
+// builds one of the servers:
 //
 //	go run ./tests/bench           a table, in about three minutes
 //	go run ./tests/bench -json     one JSON object
@@ -9,7 +10,8 @@
 //
 // One process holds the Temporal server of examples/devserver, at its default
 // limits, an MCP server on loopback, a worker that publishes in one namespace and
-// one that runs workflows in another. The ways to call the same tool are
+// one that runs workflows in another. The same MCP server over stdio is a program
+// of its own, stdioserver. The ways to call the same tool are
 //
 //	MCP session       mcp.ClientSession.CallTool, without Temporal
 //	hand-written      a nexus.NewSyncOperation around that session
@@ -67,12 +69,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/nexusmcp/nexusmcp/internal/rude"
 )
 
 func main() {
-	rude.MainIfAsked() // see compareStdio
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"time"
 )
@@ -65,6 +66,16 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 	}
 	defer tool.close()
 
+	dir, err := os.MkdirTemp("", "nexusmcp-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	stdioServer, err := buildStdioServer(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+
 	// First what must not have a Temporal server at work beside it.
 	if m.HandlerOverheadUS, err = handlerOverhead(ctx, tool, plan.overhead, out); err != nil {
 		return nil, fmt.Errorf("handler_overhead_us: %w", err)
@@ -73,7 +84,7 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 		return nil, fmt.Errorf("caller_overhead_us: %w", err)
 	}
 
-	bed, err := newBed(ctx, tool)
+	bed, err := newBed(ctx, tool, stdioServer)
 	if err != nil {
 		return nil, err
 	}

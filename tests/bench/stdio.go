@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -19,8 +20,27 @@ import (
 // turn. With one, a process could start during the other's call.
 const stdioBlock = 10
 
+// legacyVersion is the newest protocol version with sessions, which calls do not
+// share.
+const legacyVersion = "2025-11-25"
+
+// buildStdioServer builds the program of the comparison in a directory and returns
+// its path.
+func buildStdioServer(ctx context.Context, dir string) (string, error) {
+	const source = "github.com/nexusmcp/nexusmcp/tests/bench/stdioserver"
+	program := filepath.Join(dir, path.Base(source))
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", program, source).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building the stdio server with the go command: %w: %q", err, out)
+	}
+	return program, nil
+}
+
 // compareStdio compares a stdio server that needs a process for each call with the
-// same server in one process. The process is this program, see [rude.MainIfAsked].
+// same server in one process.
 func (b *bed) compareStdio(ctx context.Context, rounds int, out io.Writer) (*float64, error) {
 	ls, err := b.newLanes(ctx,
 		b.library("process for each call", exclusiveService, mcpnexus.ExecutionInline),
@@ -30,7 +50,7 @@ func (b *bed) compareStdio(ctx context.Context, rounds int, out io.Writer) (*flo
 	if err != nil {
 		return nil, err
 	}
-	params := &mcp.CallToolParams{Name: "huge", Arguments: arguments{Bytes: kilobyte}}
+	params := textParams(kilobyte)
 	call := func(ctx workflow.Context, c calls) error {
 		result, err := c.one(ctx, params)
 		return checkText(result, err, kilobyte)
@@ -41,8 +61,8 @@ func (b *bed) compareStdio(ctx context.Context, rounds int, out io.Writer) (*flo
 	if err := b.inTurns(ctx, ls, rounds, 4, stdioBlock, call); err != nil {
 		return nil, err
 	}
-	ls.write(out, fmt.Sprintf("A stdio server of protocol version 2025-11-25, results of 1 KB (%d rounds of %d calls)", rounds, stdioBlock), "MEDIAN MS", "one process")
-	took, err := startUp(ctx)
+	ls.write(out, fmt.Sprintf("A stdio server of protocol version %s, results of 1 KB (%d rounds of %d calls)", legacyVersion, rounds, stdioBlock), "MEDIAN MS", "one process")
+	took, err := b.startUp(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,20 +71,12 @@ func (b *bed) compareStdio(ctx context.Context, rounds int, out io.Writer) (*flo
 }
 
 // startUp returns how long the process takes until it can be called.
-func startUp(ctx context.Context) (time.Duration, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
+func (b *bed) startUp(ctx context.Context) (time.Duration, error) {
 	var took samples
 	for range 5 {
 		began := time.Now()
-		cmd := exec.CommandContext(ctx, self)
-		cmd.Env = os.Environ()
-		for name, value := range (rude.Options{Legacy: true}).Environ() {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-		session, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
+		client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+		session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.CommandContext(ctx, b.stdioServer)}, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})
 		if err != nil {
 			return 0, err
 		}

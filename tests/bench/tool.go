@@ -2,29 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// The tools of the MCP server.
-const (
-	// textTool answers with a text of that many bytes.
-	textTool = "text"
-	// waitTool answers after that many milliseconds.
-	waitTool = "wait"
+	"github.com/nexusmcp/nexusmcp/tests/bench/tools"
 )
-
-type arguments struct {
-	Bytes int `json:"bytes,omitempty"`
-	MS    int `json:"ms,omitempty"`
-}
 
 // A toolServer is the MCP server that everything here calls, over streamable HTTP
 // on loopback, and the session with it that all but the library use. The library
@@ -36,29 +22,7 @@ type toolServer struct {
 }
 
 func startTool(ctx context.Context) (*toolServer, error) {
-	server := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
-	schema := map[string]any{"type": "object"}
-	// Without the SDK's typed tools, whose time is not what is measured.
-	server.AddTool(&mcp.Tool{Name: textTool, InputSchema: schema}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		var in arguments
-		if err := json.Unmarshal(req.Params.Arguments, &in); err != nil {
-			return nil, err
-		}
-		return text(strings.Repeat("x", in.Bytes)), nil
-	})
-	server.AddTool(&mcp.Tool{Name: waitTool, InputSchema: schema}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		var in arguments
-		if err := json.Unmarshal(req.Params.Arguments, &in); err != nil {
-			return nil, err
-		}
-		select {
-		case <-time.After(time.Duration(in.MS) * time.Millisecond):
-			return text("at last"), nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	})
-
+	server := tools.NewServer()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -90,13 +54,9 @@ func (s *toolServer) close() {
 	_ = s.http.Close()
 }
 
-func text(t string) *mcp.CallToolResult {
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: t}}}
-}
-
 // textParams ask for a text of a size.
 func textParams(bytes int) *mcp.CallToolParams {
-	return &mcp.CallToolParams{Name: textTool, Arguments: arguments{Bytes: bytes}}
+	return &mcp.CallToolParams{Name: tools.Text, Arguments: tools.Arguments{Bytes: bytes}}
 }
 
 // checkText makes sure that a call did what it was timed for.
