@@ -21,7 +21,8 @@ import (
 // Calls share one connection when the server keeps no sessions or is declared
 // stateless. Otherwise every call gets one of its own, and while a call has it
 // the pool opens the next, so that a caller does not wait for a process to
-// start. It is safe for concurrent use.
+// start: one, or up to [MaxOpenAhead] when calls follow each other faster than
+// connections open. It is safe for concurrent use.
 //
 // A connection that is being opened belongs to no call: it goes to whoever waits
 // the longest when it is there. A call that gave up has not opened it in vain.
@@ -40,8 +41,14 @@ type pool struct {
 	// single is true once the server turned out to keep sessions.
 	single  bool
 	waiting []*waiter // first come, first served
-	ready   []*conn   // with single: those that no call has
+	ready   []*conn   // with single: those that no call has, oldest first
 	opening int       // connections that are being opened for any call
+	// ahead is how many connections shall be ready or being opened for the next calls,
+	// with single. It grows when they were not enough, once for each that opens: a
+	// burst of calls shows no more than one does, nor does a server that hangs. It
+	// shrinks when nobody needed one, and a failure resets it.
+	ahead int
+	grown bool // since a connection was last opened
 
 	conns map[*conn]struct{} // all that exist
 	wg    sync.WaitGroup     // of goroutines that open or close connections
@@ -68,10 +75,9 @@ type conn struct {
 // A waiter is a call without a connection yet.
 type waiter struct {
 	delivery chan delivery // of one
-	// ahead is how many connections shall be there for others when this one has
-	// its own.
-	ahead int
-	left  bool // guarded by pool.mu
+	// call is true unless the connection comes back for the next call to have.
+	call bool
+	left bool // guarded by pool.mu
 }
 
 type delivery struct {
@@ -88,24 +94,24 @@ func newPool(server Server, limit int64) *pool {
 	if server.ConnectTimeout == 0 {
 		server.ConnectTimeout = DefaultConnectTimeout
 	}
-	p := &pool{server: server, env: environment{limit: limit, http: &sharedClient{}}, declarations: newDeclarations(), conns: make(map[*conn]struct{})}
+	p := &pool{server: server, env: environment{limit: limit, http: &sharedClient{}}, declarations: newDeclarations(), ahead: 1, conns: make(map[*conn]struct{})}
 	p.life, p.end = context.WithCancelCause(context.Background())
 	return p
 }
 
 // acquire returns a connection for one call, which must release it.
 func (p *pool) acquire(ctx context.Context, argument json.RawMessage, logger log.Logger) (*conn, error) {
-	return p.take(ctx, argument, logger, 1)
+	return p.take(ctx, argument, logger, true)
 }
 
 // borrow returns a connection for the handler's own use, which must give it back
 // or release it. The next call can have it, so that none is opened ahead.
 func (p *pool) borrow(ctx context.Context, argument json.RawMessage, logger log.Logger) (*conn, error) {
-	return p.take(ctx, argument, logger, 0)
+	return p.take(ctx, argument, logger, false)
 }
 
-func (p *pool) take(ctx context.Context, argument json.RawMessage, logger log.Logger, ahead int) (*conn, error) {
-	w := &waiter{delivery: make(chan delivery, 1), ahead: ahead}
+func (p *pool) take(ctx context.Context, argument json.RawMessage, logger log.Logger, call bool) (*conn, error) {
+	w := &waiter{delivery: make(chan delivery, 1), call: call}
 	p.mu.Lock()
 	switch {
 	case p.life.Err() != nil:
@@ -116,13 +122,19 @@ func (p *pool) take(ctx context.Context, argument json.RawMessage, logger log.Lo
 	case p.shared != nil:
 		p.give(w, p.shared)
 	case len(p.ready) > 0:
-		c := p.ready[0]
-		p.ready = p.ready[1:]
+		// The newest, so that those beyond need become idle.
+		last := len(p.ready) - 1
+		c := p.ready[last]
+		p.ready = p.ready[:last]
 		p.give(w, c)
-		p.openFor(w.ahead, logger)
+		p.openFor(w, logger)
 	default:
+		if w.call && p.single && p.opening >= p.ahead && !p.grown {
+			p.ahead = min(p.ahead+1, MaxOpenAhead)
+			p.grown = true
+		}
 		p.waiting = append(p.waiting, w)
-		p.openFor(0, logger)
+		p.openFor(w, logger)
 	}
 	p.mu.Unlock()
 
@@ -155,15 +167,15 @@ func (p *pool) give(w *waiter, c *conn) {
 	w.delivery <- delivery{conn: c}
 }
 
-// openFor opens what the waiting calls need and is not being opened yet, and
-// ahead connections beside. The caller holds p.mu.
-func (p *pool) openFor(ahead int, logger log.Logger) {
+// openFor opens what the waiting calls need and is not being opened yet, and if w
+// is a call, what the next ones need. The caller holds p.mu.
+func (p *pool) openFor(w *waiter, logger log.Logger) {
 	need := len(p.waiting)
 	if !p.single {
 		// One will do for all, or show that it does not.
 		need = min(need, 1)
-	} else if p.server.IdleTimeout != CloseAtOnce {
-		need += max(0, ahead-len(p.ready))
+	} else if w.call && p.server.IdleTimeout != CloseAtOnce {
+		need = max(need, p.ahead-len(p.ready))
 	}
 	for p.opening < need {
 		p.opening++
@@ -211,6 +223,7 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 			return
 		}
 		if p.single = !s.modern() && !p.server.Stateless; p.single {
+			p.grown = false
 			p.offer(c, logger)
 			return
 		}
@@ -229,14 +242,16 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 }
 
 // opened tells the calls concerned that a connection could not be opened: the
-// one that it was for, the one that waits the longest, or all that were to share
-// it. The caller holds p.mu.
+// one that it was for, all that were to share it, or the one that waits the
+// longest, unless those that are still being opened are enough for all that wait.
+// The caller holds p.mu.
 func (p *pool) opened(alone *waiter, err error) {
 	concerned := []*waiter{alone}
 	if alone == nil {
+		p.ahead = 1 // of a server that is not there, each call tries one
 		n := len(p.waiting)
 		if p.single {
-			n = min(n, 1)
+			n = max(0, n-p.opening)
 		}
 		concerned, p.waiting = p.waiting[:n:n], p.waiting[n:]
 	}
@@ -252,10 +267,10 @@ func (p *pool) offer(c *conn, logger log.Logger) {
 		w := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		p.give(w, c)
-		p.openFor(w.ahead, logger)
+		p.openFor(w, logger)
 		return
 	}
-	if p.server.IdleTimeout == CloseAtOnce || len(p.ready) > 0 {
+	if p.server.IdleTimeout == CloseAtOnce || len(p.ready) >= p.ahead {
 		p.retire(c)
 		p.closeConn(c)
 		return
@@ -377,7 +392,10 @@ func (p *pool) retire(c *conn) {
 	if p.shared == c {
 		p.shared = nil
 	}
-	p.ready = slices.DeleteFunc(p.ready, func(other *conn) bool { return other == c })
+	if i := slices.Index(p.ready, c); i >= 0 {
+		p.ready = slices.Delete(p.ready, i, i+1)
+		p.ahead = max(p.ahead-1, 1) // nobody needed it
+	}
 }
 
 // startIdle begins the time after which an unused connection is closed. The

@@ -31,6 +31,11 @@ const (
 	DefaultConnectTimeout = 30 * time.Second
 )
 
+// MaxOpenAhead is the most connections to one server that are opened ahead of need,
+// where calls do not share one. There is one as a rule, and more when calls follow
+// each other faster than a connection opens.
+const MaxOpenAhead = 8
+
 // A Server is an MCP server to publish.
 type Server struct {
 	// Name is the name of the Nexus service. Required. Without "/" and control

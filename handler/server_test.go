@@ -119,7 +119,8 @@ func TestCallsToAServerWithSessionsReuseTCPConnections(t *testing.T) {
 		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 		require.NoError(t, err)
 	}
-	assert.Less(t, opened.Load(), int32(10))
+	// Some for the call, for those opened ahead and for those being closed.
+	assert.Less(t, opened.Load(), int32(3*handler.MaxOpenAhead))
 }
 
 func TestAnAnswerThatIsNoMessageAtAllFailsOneCall(t *testing.T) {
