@@ -33,7 +33,8 @@ const (
 
 // MaxOpenAhead is the most connections to one server that are opened ahead of need,
 // where calls do not share one. There is one as a rule, and more when calls follow
-// each other faster than a connection opens.
+// each other faster than a connection opens, until they are idle for
+// [Server.IdleTimeout].
 const MaxOpenAhead = 8
 
 // A Server is an MCP server to publish.

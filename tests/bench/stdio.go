@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -33,8 +34,11 @@ func buildStdioServer(ctx context.Context, dir string) (string, error) {
 		program += ".exe"
 	}
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", program, source).CombinedOutput()
+	if len(out) > 0 && err != nil {
+		err = fmt.Errorf("%w: %q", err, bytes.TrimSpace(out))
+	}
 	if err != nil {
-		return "", fmt.Errorf("building the stdio server with the go command: %w: %q", err, out)
+		return "", fmt.Errorf("building the stdio server with the go command: %w", err)
 	}
 	return program, nil
 }
