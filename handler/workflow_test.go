@@ -3,6 +3,7 @@ package handler
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -30,8 +32,7 @@ type attempts func(ctx context.Context, in durableRequest, n int32) (converter.R
 // runRequest runs the workflow of a request with the given attempts.
 func runRequest(t *testing.T, in durableRequest, options mcpnexus.RequestOptions, make attempts, prepare ...func(*testsuite.TestWorkflowEnvironment)) (made int32, err error) {
 	t.Helper()
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestWorkflowEnvironment()
+	env := quietSuite().NewTestWorkflowEnvironment()
 	env.RegisterWorkflowWithOptions(requestWorkflow, workflow.RegisterOptions{Name: WorkflowType})
 	var n atomic.Int32
 	env.RegisterActivityWithOptions(func(ctx context.Context, in durableRequest, _ converter.RawValue) (converter.RawValue, error) {
@@ -47,6 +48,12 @@ func runRequest(t *testing.T, in durableRequest, options mcpnexus.RequestOptions
 	env.ExecuteWorkflow(WorkflowType, in, rawValue(json.RawMessage(`{}`)))
 	require.True(t, env.IsWorkflowCompleted())
 	return n.Load(), env.GetWorkflowError()
+}
+
+func quietSuite() *testsuite.WorkflowTestSuite {
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	return &suite
 }
 
 func away() error {
@@ -147,8 +154,7 @@ func TestWhatANewerVersionHasWrittenIsLeftToItsWorkers(t *testing.T) {
 		"an activity of a new operation": {Operation: "levitate", durableState: durableState{Attempts: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var suite testsuite.WorkflowTestSuite
-			env := suite.NewTestActivityEnvironment()
+			env := quietSuite().NewTestActivityEnvironment()
 			env.RegisterActivity(h.services["s"].attemptActivity)
 			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, rawValue(json.RawMessage(`{}`)))
 			before, ok := givenBackBy(err)
