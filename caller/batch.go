@@ -24,7 +24,10 @@ const BatchSize = 20
 type ToolOutcome struct {
 	// Result is the tool's, also of a tool that failed (IsError). Nil if Err is set.
 	Result *mcp.CallToolResult
-	// Err is the error that [Client.CallTool] would have returned.
+	// Err is the call's own error: an ApplicationError that mcpnexus.ErrorFrom reads,
+	// without the NexusOperationError that [Client.CallTool] has around it. If the
+	// operation as a whole failed, it is the operation's error, the same for all its
+	// calls. A call that was never sent has the error that CallTool has then.
 	Err error
 }
 

@@ -56,10 +56,11 @@ type Options struct {
 	DrainTimeout time.Duration
 	// InlineWindow is how long a call may take inside the Nexus request that
 	// started it before it is handed off to a durable workflow, if the request's
-	// execution is auto. Zero means [DefaultInlineWindow]. What a call takes of a
-	// Nexus request is not available to others: the Temporal server keeps about a
-	// hundred open for each endpoint and calling namespace. It cannot be
-	// cancelled within that time either.
+	// execution is auto. Zero means [DefaultInlineWindow]. When it is not known yet
+	// what the tool declares, as before a server's first call, finding out may take
+	// as long again. What a call takes of a Nexus request is not available to
+	// others: the Temporal server keeps about a hundred open for each endpoint and
+	// calling namespace. It cannot be cancelled within that time either.
 	InlineWindow time.Duration
 	// Logger gets what MCP servers write to stderr, and what is odd about them.
 	// Nil means the worker's logger, whose lines about a connection then name the

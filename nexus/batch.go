@@ -23,7 +23,13 @@ const MaxBatchCalls = 500
 // the last one has ended, and cancelled together. A call that cannot be right
 // refuses the batch with BAD_REQUEST, and nothing is sent.
 //
-// A batch has at most [MaxBatchCalls] calls and [MaxRequestBytes] of JSON.
+// If one call is to be durable from its first attempt, all are: one with
+// [ExecutionDurable], one that may be made only once, or one of a server that does
+// not list its tools.
+//
+// A batch has at most [MaxBatchCalls] calls and [MaxRequestBytes] of JSON. Its calls
+// have at most 3 MiB, counting for each the options and trace headers that it has
+// from the batch.
 type CallToolsParams struct {
 	// Meta carries, under [MetaKeyOptions], the [RequestOptions] of every call that
 	// has none in its own _meta. Nothing else in it is used.

@@ -169,8 +169,8 @@ func (e *Error) details() []any {
 
 // ErrorFrom finds the contract's error in the cause chain of any error that an
 // operation, a child workflow or an activity handed to workflow code. It
-// returns false when there is none: the operation itself timed out or was
-// cancelled, or the request was refused before it reached the server (a
+// returns false when there is none: the operation itself timed out, was cancelled
+// or terminated, or the request was refused before it reached the server (a
 // nexus.HandlerError, such as BAD_REQUEST or NOT_FOUND). It is deterministic, and
 // of use outside of workflows too: to whoever awaits one that failed with it.
 func ErrorFrom(err error) (*Error, bool) {

@@ -28,7 +28,8 @@ const (
 
 // DefaultStartToCloseTimeout limits one attempt of a request that sets neither
 // StartToCloseTimeout nor ScheduleToCloseTimeout. With [ExecutionInline] an attempt
-// has no more than what is left of the Nexus request's time, about 8 seconds.
+// has no more than what is left of the Nexus request's time: at most 8.5 seconds,
+// by a Temporal server's defaults.
 const DefaultStartToCloseTimeout = time.Minute
 
 // Execution says where a request runs.
@@ -37,7 +38,8 @@ type Execution string
 const (
 	// ExecutionAuto, the zero value's meaning, begins within the Nexus start request
 	// and becomes durable when the first attempt takes longer than a while or
-	// fails in a way that a retry can fix.
+	// fails in a way that a retry can fix. A request that may be made only once is
+	// durable from its first attempt.
 	ExecutionAuto Execution = "auto"
 	// ExecutionInline makes all attempts within the Nexus start request, or fails
 	// with it. It is refused for a request that may be made only once, because a
@@ -68,7 +70,8 @@ type RequestOptions struct {
 	// "TemporalTimeout:StartToClose" for an attempt that timed out. With a
 	// MaximumAttempts of 1 the request reaches the server at most once. Nil means
 	// Temporal's default policy, except for a tool that declares itself
-	// destructive and not idempotent: at most once.
+	// destructive and not idempotent: at most once. So are calls of a server that
+	// does not list its tools, but not with [ExecutionInline].
 	RetryPolicy *temporal.RetryPolicy
 	// Execution is where the request runs. Empty means [ExecutionAuto].
 	Execution Execution
