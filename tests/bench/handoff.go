@@ -12,11 +12,16 @@ import (
 	"github.com/nexusmcp/nexusmcp/tests/bench/tools"
 )
 
-// slowCalls is how many calls of the slow tool each way makes at the same time.
-const slowCalls = 3
+const (
+	// slowCalls is how many calls of the slow tool each way makes.
+	slowCalls = 5
+	// slowApart is how much later each begins, and ends, than the one before: none
+	// is measured while another needs the machine.
+	slowApart = 500 * time.Millisecond
+)
 
 // handOff makes calls of a tool that takes longer than a handler waits for, all
-// ways together, and returns what the workflow waited for beyond the tool's own
+// ways in turns, and returns what the workflow waited for beyond the tool's own
 // time where the execution is auto.
 func (b *bed) handOff(ctx context.Context, slow time.Duration, out io.Writer) (*float64, error) {
 	ls, err := b.newLanes(ctx,
@@ -34,15 +39,19 @@ func (b *bed) handOff(ctx context.Context, slow time.Duration, out io.Writer) (*
 	}
 	_, err = b.run(ctx, func(ctx workflow.Context) error {
 		all := workflow.NewWaitGroup(ctx)
-		for _, l := range ls {
+		for i, l := range ls {
 			if l.err != nil {
 				continue
 			}
 			c := l.open(l.endpoint)
-			for range slowCalls {
+			for round := range slowCalls {
 				all.Add(1)
 				workflow.Go(ctx, func(ctx workflow.Context) {
 					defer all.Done()
+					if err := workflow.Sleep(ctx, time.Duration(round*len(ls)+i)*slowApart); err != nil {
+						l.err = err
+						return
+					}
 					began := time.Now()
 					result, err := c.one(ctx, params)
 					if err == nil && (result.IsError || len(result.Content) != 1) {
@@ -62,7 +71,7 @@ func (b *bed) handOff(ctx context.Context, slow time.Duration, out io.Writer) (*
 	if err != nil {
 		return nil, err
 	}
-	ls.write(out, fmt.Sprintf("What a call takes beyond its tool's %v (%d calls at the same time)", slow, slowCalls), "MEDIAN MS")
+	ls.write(out, fmt.Sprintf("What a call takes beyond its tool's %v (%d calls, %v apart)", slow, slowCalls, slowApart), "MEDIAN MS")
 	auto := ls.named(libraryAuto)
 	if auto.err != nil {
 		return nil, auto.err
