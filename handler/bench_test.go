@@ -15,8 +15,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/testsuite"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
@@ -77,27 +75,6 @@ func serveText(b *testing.B, size int) (url string) {
 	listener := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
 	b.Cleanup(listener.Close)
 	return listener.URL
-}
-
-// workerContext returns a context in which an operation believes that a Temporal
-// worker runs it, as it does in production. Only the SDK can make one; it is taken
-// out of an operation that the SDK's test environment ran.
-func workerContext(b *testing.B) (taken context.Context) {
-	b.Helper()
-	service := nexus.NewService("context")
-	service.MustRegister(nexus.NewSyncOperation("take", func(ctx context.Context, _ nexus.NoValue, _ nexus.StartOperationOptions) (nexus.NoValue, error) {
-		taken = context.WithoutCancel(ctx)
-		return nil, nil
-	}))
-	suite := testsuite.WorkflowTestSuite{}
-	suite.SetLogger(&lines{})
-	environment := suite.NewTestWorkflowEnvironment()
-	environment.RegisterNexusService(service)
-	environment.ExecuteWorkflow(func(ctx workflow.Context) error {
-		return workflow.NewNexusClient("mcp", "context").ExecuteOperation(ctx, "take", nil, workflow.NexusOperationOptions{}).Get(ctx, nil)
-	})
-	require.NoError(b, environment.GetWorkflowError())
-	return taken
 }
 
 // perCall runs a benchmark of calls one after the other, and reports their CPU

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
@@ -18,6 +19,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -328,6 +330,32 @@ func TestAnOnlyAttemptThatTakesTooLongIsATimeoutAndNotAnUnknownOutcome(t *testin
 			assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
 			assert.Equal(t, 500*time.Millisecond, failure.Timeout)
 			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestAStoppingWorkerLeavesInlineCallsToAnother(t *testing.T) {
+	server, transport := rudeHTTP(t, rude.Options{})
+	for name, input := range map[string]string{
+		mcpnexus.OperationCallTool:  `{"name":"silent","_meta":{"nexusmcp/options":{"execution":"inline"}}}`,
+		mcpnexus.OperationCallTools: `{"calls":[{"name":"echo"},{"name":"silent"}],"_meta":{"nexusmcp/options":{"execution":"inline"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := publishWith(t, handler.Options{DrainTimeout: 50 * time.Millisecond, Servers: []handler.Server{{Name: "rude", Transport: transport}}})
+			ctx, cancel := context.WithTimeout(workerContext(t), 9*time.Second)
+			defer cancel()
+			before := server.Stats().Calls["silent"]
+			answers := make(chan error)
+			go func() {
+				_, err := p.do(ctx, "rude", name, input)
+				answers <- err
+			}()
+			require.Eventually(t, func() bool { return server.Stats().Calls["silent"] > before }, 20*time.Second, time.Millisecond)
+			require.NoError(t, p.handler.Close(t.Context()))
+			var refused *nexus.HandlerError
+			require.ErrorAs(t, <-answers, &refused)
+			assert.Equal(t, nexus.HandlerErrorTypeUnavailable, refused.Type)
+			assert.True(t, refused.Retryable())
 		})
 	}
 }

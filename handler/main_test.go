@@ -23,6 +23,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
@@ -122,6 +123,27 @@ func (p *published) doWith(ctx context.Context, service, operation, input string
 	}
 	raw := result.(*nexus.HandlerStartOperationResultSync[converter.RawValue]).Value
 	return string(raw.Payload().GetData()), nil
+}
+
+// workerContext returns a context in which an operation believes that a Temporal
+// worker runs it, as it does in production. Only the SDK can make one; it is taken
+// out of an operation that the SDK's test environment ran.
+func workerContext(t testing.TB) (taken context.Context) {
+	t.Helper()
+	service := nexus.NewService("context")
+	service.MustRegister(nexus.NewSyncOperation("take", func(ctx context.Context, _ nexus.NoValue, _ nexus.StartOperationOptions) (nexus.NoValue, error) {
+		taken = context.WithoutCancel(ctx)
+		return nil, nil
+	}))
+	suite := testsuite.WorkflowTestSuite{}
+	suite.SetLogger(&lines{})
+	environment := suite.NewTestWorkflowEnvironment()
+	environment.RegisterNexusService(service)
+	environment.ExecuteWorkflow(func(ctx workflow.Context) error {
+		return workflow.NewNexusClient("mcp", "context").ExecuteOperation(ctx, "take", nil, workflow.NexusOperationOptions{}).Get(ctx, nil)
+	})
+	require.NoError(t, environment.GetWorkflowError())
+	return taken
 }
 
 // rawSerializer hands the input out as Temporal's would.

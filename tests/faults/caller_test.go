@@ -62,17 +62,39 @@ func makeCalls(ctx workflow.Context, calls []call) ([]outcome, error) {
 				return nil, err
 			}
 		}
-		if err != nil {
-			outcomes[i].Error = err.Error()
-			outcomes[i].Failure, _ = mcpnexus.ErrorFrom(err)
-			_, outcomes[i].Canceled = errors.AsType[*temporal.CanceledError](err)
-			continue
+		outcomes[i] = outcomeOf(result, err)
+	}
+	return outcomes, nil
+}
+
+func outcomeOf(result *mcp.CallToolResult, err error) (o outcome) {
+	if err != nil {
+		o.Error = err.Error()
+		o.Failure, _ = mcpnexus.ErrorFrom(err)
+		_, o.Canceled = errors.AsType[*temporal.CanceledError](err)
+		return o
+	}
+	for _, content := range result.Content {
+		if text, ok := content.(*mcp.TextContent); ok {
+			o.Text += text.Text
 		}
-		for _, content := range result.Content {
-			if text, ok := content.(*mcp.TextContent); ok {
-				outcomes[i].Text += text.Text
-			}
-		}
+	}
+	return o
+}
+
+// batchWorkflow makes calls in one operation. The first says where, and with which
+// options.
+const batchWorkflow = "batch"
+
+func makeBatch(ctx workflow.Context, calls []call) ([]outcome, error) {
+	client := caller.NewClient(calls[0].Endpoint, calls[0].Service, caller.Options{Request: calls[0].Options})
+	var params []*mcp.CallToolParams
+	for _, c := range calls {
+		params = append(params, &mcp.CallToolParams{Name: c.Tool, Arguments: c.Arguments})
+	}
+	var outcomes []outcome
+	for _, o := range client.CallTools(ctx, params) {
+		outcomes = append(outcomes, outcomeOf(o.Result, o.Err))
 	}
 	return outcomes, nil
 }
@@ -82,6 +104,7 @@ func newCallers(c client.Client, queue string) worker.Worker {
 	// A workflow task may take its time on a busy machine under the race detector.
 	w := worker.New(c, queue, worker.Options{DeadlockDetectionTimeout: patience})
 	w.RegisterWorkflowWithOptions(makeCalls, workflow.RegisterOptions{Name: callsWorkflow})
+	w.RegisterWorkflowWithOptions(makeBatch, workflow.RegisterOptions{Name: batchWorkflow})
 	return w
 }
 

@@ -48,7 +48,7 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 			plan = append(plan, c)
 		}
 		plans = append(plans, plan)
-		runs = append(runs, s.execute(t, client.StartWorkflowOptions{}, plan...))
+		runs = append(runs, s.execute(t, callsWorkflow, client.StartWorkflowOptions{}, plan...))
 	}
 
 	open := func() bool {

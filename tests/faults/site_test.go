@@ -190,7 +190,7 @@ func (s *site) openRequests(t *testing.T) int64 {
 }
 
 func (s *site) openQuery() string {
-	return fmt.Sprintf("WorkflowType = 'MCPRequest' AND TaskQueue = '%s' AND ExecutionStatus = 'Running'", s.queue)
+	return fmt.Sprintf("(WorkflowType = 'MCPRequest' OR WorkflowType = 'MCPRequests') AND TaskQueue = '%s' AND ExecutionStatus = 'Running'", s.queue)
 }
 
 // allBeat reports whether each of the site's durable workflows that have not ended
@@ -226,7 +226,7 @@ func (r *running) name() string { return r.call.Arguments.Call }
 func (s *site) start(t *testing.T, service *service, c call, options client.StartWorkflowOptions) *running {
 	t.Helper()
 	r := &running{site: s, service: service, call: s.complete(service.Service, c)}
-	r.run = s.execute(t, options, r.call)
+	r.run = s.execute(t, callsWorkflow, options, r.call)
 	return r
 }
 
@@ -240,8 +240,8 @@ func (s *site) complete(service string, c call) call {
 	return c
 }
 
-// execute starts a workflow that makes the calls.
-func (s *site) execute(t *testing.T, options client.StartWorkflowOptions, calls ...call) client.WorkflowRun {
+// execute starts a workflow of the type, which makes the calls.
+func (s *site) execute(t *testing.T, workflowType string, options client.StartWorkflowOptions, calls ...call) client.WorkflowRun {
 	t.Helper()
 	options.ID = fmt.Sprintf("calls-%d", unique.Add(1))
 	if options.TaskQueue == "" {
@@ -250,7 +250,7 @@ func (s *site) execute(t *testing.T, options client.StartWorkflowOptions, calls 
 	if options.WorkflowExecutionTimeout == 0 {
 		options.WorkflowExecutionTimeout = 10 * time.Minute
 	}
-	run, err := s.temporal.app.ExecuteWorkflow(t.Context(), options, callsWorkflow, calls)
+	run, err := s.temporal.app.ExecuteWorkflow(t.Context(), options, workflowType, calls)
 	require.NoError(t, err)
 	return run
 }

@@ -170,3 +170,44 @@ func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
 		}
 	}
 }
+
+func TestTheProgressOfARunningCallIsInItsHeartbeats(t *testing.T) {
+	t.Parallel()
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			t.Parallel()
+			_, transport := rudeHTTP(t, rude.Options{EventStream: true})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			run := p.start(t, func(ctx workflow.Context) error {
+				ctx, cancel := workflow.WithCancel(ctx)
+				future := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: execution}}).
+					CallToolAsync(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 60_000, "n": 3}})
+				workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil)
+				cancel()
+				_, _ = future.Get(ctx)
+				return nil
+			})
+			beats := func() string {
+				for _, event := range history(t, run) {
+					scheduled := event.GetNexusOperationScheduledEventAttributes()
+					if scheduled == nil {
+						continue
+					}
+					found, err := platformClient.DescribeWorkflowExecution(t.Context(), "nexusmcp/rude/call-tool/"+scheduled.GetRequestId(), "")
+					if err != nil {
+						return "" // not yet
+					}
+					for _, activity := range found.GetPendingActivities() {
+						for _, details := range activity.GetHeartbeatDetails().GetPayloads() {
+							return string(details.GetData())
+						}
+					}
+				}
+				return ""
+			}
+			require.Eventually(t, func() bool { return beats() == `{"progress":{"progress":3,"total":3,"message":"working"}}` }, 40*time.Second, 100*time.Millisecond)
+			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", nil))
+			require.NoError(t, outcome(t, run))
+		})
+	}
+}
