@@ -45,16 +45,15 @@ const (
 
 // A bed is the Temporal server with both sides' workers.
 type bed struct {
-	tool        *toolServer
-	stdioServer string // the program
-	platform    client.Client
-	app         client.Client
-	closers     []func()
-	number      atomic.Int64 // of the next endpoint or workflow
+	tool     *toolServer
+	platform client.Client
+	app      client.Client
+	closers  []func()
+	number   atomic.Int64 // of the next endpoint or workflow
 }
 
-func newBed(ctx context.Context, tool *toolServer, stdioServer string) (_ *bed, err error) {
-	b := &bed{tool: tool, stdioServer: stdioServer}
+func newBed(ctx context.Context, tool *toolServer) (_ *bed, err error) {
+	b := &bed{tool: tool}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -106,7 +105,7 @@ func handWrittenOperations(session *mcp.ClientSession) *nexus.Service {
 
 // servers are what the library publishes.
 func (b *bed) servers() []handler.Server {
-	legacy := handler.Server{Transport: handler.Command{Path: b.stdioServer}, ProtocolVersion: legacyVersion}
+	legacy := handler.Server{Transport: handler.Command{Path: b.tool.program}, ProtocolVersion: legacyVersion}
 	exclusive, shared := legacy, legacy
 	exclusive.Name = exclusiveService
 	shared.Name, shared.Stateless = sharedService, true

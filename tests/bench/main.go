@@ -1,6 +1,6 @@
 // Command bench measures what a call through this library costs, against the ways
 // that it competes with. From the repository's root, with the go command at hand, which
-// builds one of the servers:
+// builds the MCP server:
 //
 //	go run ./tests/bench           a table, in about three minutes
 //	go run ./tests/bench -json     one JSON object
@@ -9,9 +9,9 @@
 // # What is compared
 //
 // One process holds the Temporal server of examples/devserver, at its default
-// limits, an MCP server on loopback, a worker that publishes in one namespace and
-// one that runs workflows in another. The same MCP server over stdio is a program
-// of its own, stdioserver. The ways to call the same tool are
+// limits, a worker that publishes in one namespace and one that runs workflows in
+// another. The MCP server, on loopback or over stdio, is a program of its own,
+// toolserver. The ways to call the same tool are
 //
 //	MCP session       mcp.ClientSession.CallTool, without Temporal
 //	hand-written      a nexus.NewSyncOperation around that session

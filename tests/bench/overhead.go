@@ -21,9 +21,7 @@ type cost struct{ cpu, wall, allocs, bytes samples } // µs, µs, allocations, b
 
 // costs measures the loops in turns, n calls in a round. CPU is the process's, as
 // the operating system counts it, the garbage collector's included: unlike the
-// time on the clock it does not grow with what else runs on the machine. Both
-// ends of a call are in the process, so that what a loop spends is only known by
-// its difference to another.
+// time on the clock it does not grow with what else runs on the machine.
 //
 // A worker has a heap of some size. Without one here the collector would run
 // every few calls, at a cost that has little to do with what they do.

@@ -60,21 +60,20 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 	began := time.Now()
 	fmt.Fprintf(out, "%s/%s, %d CPUs, %s\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	m := &measured{}
-	tool, err := startTool(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer tool.close()
-
 	dir, err := os.MkdirTemp("", "nexusmcp-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	stdioServer, err := buildStdioServer(ctx, dir)
+	program, err := buildToolServer(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
+	tool, err := startTool(ctx, program)
+	if err != nil {
+		return nil, err
+	}
+	defer tool.close()
 
 	// First what must not have a Temporal server at work beside it.
 	if m.HandlerOverheadUS, err = handlerOverhead(ctx, tool, plan.overhead, out); err != nil {
@@ -84,7 +83,7 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 		return nil, fmt.Errorf("caller_overhead_us: %w", err)
 	}
 
-	bed, err := newBed(ctx, tool, stdioServer)
+	bed, err := newBed(ctx, tool)
 	if err != nil {
 		return nil, err
 	}

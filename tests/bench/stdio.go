@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os/exec"
-	"path"
-	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -24,24 +20,6 @@ const stdioBlock = 10
 // legacyVersion is the newest protocol version with sessions, which calls do not
 // share.
 const legacyVersion = "2025-11-25"
-
-// buildStdioServer builds the program of the comparison in a directory and returns
-// its path.
-func buildStdioServer(ctx context.Context, dir string) (string, error) {
-	const source = "github.com/nexusmcp/nexusmcp/tests/bench/stdioserver"
-	program := filepath.Join(dir, path.Base(source))
-	if runtime.GOOS == "windows" {
-		program += ".exe"
-	}
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", program, source).CombinedOutput()
-	if len(out) > 0 && err != nil {
-		err = fmt.Errorf("%w: %q", err, bytes.TrimSpace(out))
-	}
-	if err != nil {
-		return "", fmt.Errorf("building the stdio server with the go command: %w", err)
-	}
-	return program, nil
-}
 
 // compareStdio compares a stdio server that needs a process for each call with the
 // same server in one process.
@@ -80,7 +58,7 @@ func (b *bed) startUp(ctx context.Context) (time.Duration, error) {
 	for range 5 {
 		began := time.Now()
 		client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
-		session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.CommandContext(ctx, b.stdioServer)}, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})
+		session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.CommandContext(ctx, b.tool.program)}, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})
 		if err != nil {
 			return 0, err
 		}

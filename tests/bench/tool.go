@@ -1,11 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -13,27 +20,56 @@ import (
 )
 
 // A toolServer is the MCP server that everything here calls, over streamable HTTP
-// on loopback, and the session with it that all but the library use. The library
-// opens its own.
+// on loopback, in a process of its own, and the session with it that all but the
+// library use. The library opens its own.
 type toolServer struct {
+	program string // over stdio, without arguments
 	url     string
-	http    *http.Server
+	process *exec.Cmd
+	stdin   io.Closer // with which the process ends
 	session *mcp.ClientSession
 }
 
-func startTool(ctx context.Context) (*toolServer, error) {
-	server := tools.NewServer()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// buildToolServer builds the server's program in a directory and returns its path.
+func buildToolServer(ctx context.Context, dir string) (string, error) {
+	const source = "github.com/nexusmcp/nexusmcp/tests/bench/toolserver"
+	program := filepath.Join(dir, path.Base(source))
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", program, source).CombinedOutput()
+	if len(out) > 0 && err != nil {
+		err = fmt.Errorf("%w: %q", err, bytes.TrimSpace(out))
+	}
+	if err != nil {
+		return "", fmt.Errorf("building the MCP server with the go command: %w", err)
+	}
+	return program, nil
+}
+
+func startTool(ctx context.Context, program string) (_ *toolServer, err error) {
+	s := &toolServer{program: program, process: exec.Command(program, "http")}
+	s.process.Stderr = os.Stderr
+	if s.stdin, err = s.process.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := s.process.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	s := &toolServer{url: "http://" + listener.Addr().String()}
-	s.http = &http.Server{Handler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})}
-	go func() { _ = s.http.Serve(listener) }() // until close
+	if err := s.process.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("the MCP server did not say where it is: %w", err)
+	}
+	s.url = strings.TrimSpace(line)
 	client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
 	s.session, err = client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.url}, nil)
 	if err != nil {
-		_ = s.http.Close()
+		s.close()
 		return nil, fmt.Errorf("connecting to the MCP server: %w", err)
 	}
 	if got := s.session.InitializeResult().ProtocolVersion; got != modern {
@@ -51,7 +87,8 @@ func (s *toolServer) close() {
 	if s.session != nil {
 		_ = s.session.Close()
 	}
-	_ = s.http.Close()
+	_ = s.stdin.Close()
+	_ = s.process.Wait() // how it ended is of no interest
 }
 
 // textParams ask for a text of a size.
