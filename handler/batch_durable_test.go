@@ -15,8 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
-	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
@@ -98,24 +96,7 @@ func (w *workshop) callAll(t *testing.T, options mcpnexus.RequestOptions, calls 
 	t.Helper()
 	w.ran, w.again = make(map[string]int), make(chan struct{})
 	w.came = sync.OnceFunc(func() { close(w.again) })
-	h, err := handler.New(handler.Options{
-		Servers:      []handler.Server{{Name: "workshop", Transport: handler.InProcess{Server: w.server()}}},
-		InlineWindow: cmp.Or(w.window, 100*time.Millisecond),
-		Logger:       &lines{},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		assert.NoError(t, h.Close(ctx))
-	})
-	suite := testsuite.WorkflowTestSuite{}
-	suite.SetLogger(&lines{})
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(time.Minute)
-	// Megabytes take their time on a busy machine under the race detector.
-	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: 10 * time.Second})
-	h.Register(env)
+	env := testEnvironment(t, handler.Server{Name: "workshop", Transport: handler.InProcess{Server: w.server()}}, cmp.Or(w.window, 100*time.Millisecond))
 	env.ExecuteWorkflow(func(ctx workflow.Context) (*mcpnexus.CallToolsResult, error) {
 		params := &mcpnexus.CallToolsParams{Calls: calls, Meta: mcp.Meta{mcpnexus.MetaKeyOptions: options}}
 		var result *mcpnexus.CallToolsResult

@@ -48,32 +48,17 @@ func (w *worktop) server() *mcp.Server {
 var away = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "not now"}
 
 // call calls the tool from a workflow in a test environment and returns the
-// result's text. The environment's clock jumps over timers and backoff.
+// result's text.
 func (w *worktop) call(t *testing.T, options mcpnexus.RequestOptions, prepare ...func(*testsuite.TestWorkflowEnvironment)) (string, error) {
 	t.Helper()
-	h, err := handler.New(handler.Options{
-		Servers: []handler.Server{{Name: "worktop", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) {
-			if w.away.Add(-1) >= 0 {
-				return nil, errors.New("not there yet")
-			}
-			here, there := mcp.NewInMemoryTransports()
-			_, err := w.server().Connect(context.Background(), there, nil)
-			return here, err
-		})}},
-		InlineWindow: 100 * time.Millisecond,
-		Logger:       &lines{},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		assert.NoError(t, h.Close(ctx))
-	})
-	suite := testsuite.WorkflowTestSuite{}
-	suite.SetLogger(&lines{})
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(time.Minute)
-	h.Register(env)
+	env := testEnvironment(t, handler.Server{Name: "worktop", Transport: handler.Factory(func(context.Context) (mcp.Transport, error) {
+		if w.away.Add(-1) >= 0 {
+			return nil, errors.New("not there yet")
+		}
+		here, there := mcp.NewInMemoryTransports()
+		_, err := w.server().Connect(context.Background(), there, nil)
+		return here, err
+	})}, 100*time.Millisecond)
 	for _, p := range prepare {
 		p(env)
 	}

@@ -19,11 +19,13 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
@@ -123,6 +125,27 @@ func (p *published) doWith(ctx context.Context, service, operation, input string
 	}
 	raw := result.(*nexus.HandlerStartOperationResultSync[converter.RawValue]).Value
 	return string(raw.Payload().GetData()), nil
+}
+
+// testEnvironment returns a TestWorkflowEnvironment that publishes a server. Its clock
+// jumps over timers and backoff.
+func testEnvironment(t *testing.T, server handler.Server, window time.Duration) *testsuite.TestWorkflowEnvironment {
+	t.Helper()
+	h, err := handler.New(handler.Options{Servers: []handler.Server{server}, InlineWindow: window, Logger: &lines{}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		assert.NoError(t, h.Close(ctx))
+	})
+	suite := testsuite.WorkflowTestSuite{}
+	suite.SetLogger(&lines{})
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute)
+	// Megabytes take their time on a busy machine under the race detector.
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: 10 * time.Second})
+	h.Register(env)
+	return env
 }
 
 // workerContext returns a context in which an operation believes that a Temporal

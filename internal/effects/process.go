@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"sync"
+
+	"github.com/nexusmcp/nexusmcp/internal/asprocess"
 )
 
 // Env is the environment variable that makes [MainIfAsked] be the server. Its
@@ -19,34 +21,11 @@ const Env = "EFFECTS_MCP_SERVER"
 // thing in TestMain, and then starts itself as the server. Over stdio it serves
 // until its stdin ends; over HTTP too, after a line with its URL on stdout.
 func MainIfAsked() {
-	given, ok := os.LookupEnv(Env)
-	if !ok {
-		return
-	}
-	var options Options
-	err := json.Unmarshal([]byte(given), &options)
-	if err == nil {
-		err = New(options).serve()
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", Env, err)
-		os.Exit(2)
-	}
-	os.Exit(0)
+	asprocess.MainIfAsked(Env, func(o Options) error { return New(o).serve() })
 }
 
 // Environ returns the environment for a process that is to be the server.
-func (o Options) Environ() map[string]string {
-	out, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	return map[string]string{
-		Env: string(out),
-		// A binary with the race detector sleeps for a second before it exits.
-		"GORACE": "atexit_sleep_ms=0",
-	}
-}
+func (o Options) Environ() map[string]string { return asprocess.Environ(Env, o) }
 
 func (s *Server) serve() error {
 	process := &stdioConnection{out: os.Stdout, parent: os.Getppid()}

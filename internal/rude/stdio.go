@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/nexusmcp/nexusmcp/internal/asprocess"
 )
 
 // Env is the environment variable that makes [MainIfAsked] be the server. Its
@@ -17,31 +19,14 @@ const Env = "RUDE_MCP_SERVER"
 // MainIfAsked serves stdio and exits if [Env] is set. A test binary calls it
 // first thing in TestMain, and then starts itself as the server.
 func MainIfAsked() {
-	given, ok := os.LookupEnv(Env)
-	if !ok {
-		return
-	}
-	var options Options
-	if err := json.Unmarshal([]byte(given), &options); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", Env, err)
-		os.Exit(2)
-	}
-	New(options).serve(os.Stdin, os.Stdout)
-	os.Exit(0)
+	asprocess.MainIfAsked(Env, func(o Options) error {
+		New(o).serve(os.Stdin, os.Stdout)
+		return nil
+	})
 }
 
 // Environ returns the environment for a process that is to be the server.
-func (o Options) Environ() map[string]string {
-	out, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	return map[string]string{
-		Env: string(out),
-		// A binary with the race detector sleeps for a second before it exits.
-		"GORACE": "atexit_sleep_ms=0",
-	}
-}
+func (o Options) Environ() map[string]string { return asprocess.Environ(Env, o) }
 
 func (s *Server) serve(in io.Reader, out io.Writer) {
 	c := &stdioConnection{out: out, left: make(chan struct{})}

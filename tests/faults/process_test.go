@@ -5,9 +5,7 @@ package faults
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/nexusmcp/nexusmcp/internal/asprocess"
 )
 
 // patience is how long something may take that should happen at once, on a busy
@@ -41,13 +41,13 @@ type process struct {
 // something else, and returns when it has printed its first line.
 func launch(t *testing.T, name, variable string, config any) *process {
 	t.Helper()
-	value, err := json.Marshal(config)
-	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{name: name, cmd: exec.Command(self), ready: make(chan struct{}), exited: make(chan struct{})}
-	// A binary with the race detector sleeps for a second before it exits.
-	p.cmd.Env = append(os.Environ(), variable+"="+string(value), "GORACE=atexit_sleep_ms=0")
+	p.cmd.Env = os.Environ()
+	for name, value := range asprocess.Environ(variable, config) {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
 	// Whatever happens to the test binary, the process sees the end of its stdin.
 	_, err = p.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -148,22 +148,11 @@ func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH
 // processMain runs what a process was started for, if it was: run gets the
 // configuration, and a channel that is closed by SIGTERM.
 func processMain[Config any](variable string, run func(Config, <-chan struct{}) error) {
-	given, ok := os.LookupEnv(variable)
-	if !ok {
-		return
-	}
-	var config Config
-	err := json.Unmarshal([]byte(given), &config)
-	if err == nil {
+	asprocess.MainIfAsked(variable, func(config Config) error {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(3) // the test binary is gone
 		}()
-		err = run(config, terminated())
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", variable, err)
-		os.Exit(2)
-	}
-	os.Exit(0)
+		return run(config, terminated())
+	})
 }

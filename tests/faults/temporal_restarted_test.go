@@ -13,6 +13,27 @@ import (
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
+// startBeforeRestart starts calls of two durations, of which the second ends while
+// the Temporal server is away, each once as it is and once so that it may run only
+// once. All are known to the server to run when it returns.
+func (s *site) startBeforeRestart(t *testing.T, execution mcpnexus.Execution, afterwards, meanwhile time.Duration) (calls, onces []*running) {
+	t.Helper()
+	options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute}
+	once := options
+	once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
+	for _, arguments := range []effects.Arguments{{Call: "ends afterwards ", MS: int(afterwards.Milliseconds())}, {Call: "ends meanwhile ", MS: int(meanwhile.Milliseconds())}} {
+		calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: options})...)
+		arguments.Call += "once "
+		onces = append(onces, s.startEach(t, call{Arguments: arguments, Options: once})...)
+	}
+	for _, r := range append(calls, onces...) {
+		r.await(t, effects.Began, 1)
+		r.awaitStarted(t)
+	}
+	within(t, patience, "all calls are known to run", func() bool { return s.allBeat(t) })
+	return calls, onces
+}
+
 func TestACallSurvivesARestartOfTheTemporalServer(t *testing.T) {
 	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
 		server := launchTemporal(t)
@@ -20,23 +41,13 @@ func TestACallSurvivesARestartOfTheTemporalServer(t *testing.T) {
 		// for ten seconds.
 		s := newSite(t, siteOptions{Temporal: server.temporalServer, Worker: handlerConfig{InlineWindow: time.Second}})
 		s.startWorker(t)
-		options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute}
-		once := options
-		once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
-		var calls []*running
-		for _, arguments := range []effects.Arguments{{Call: "ends afterwards ", MS: 15_000}, {Call: "ends meanwhile ", MS: 4000}} {
-			calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: options})...)
-			arguments.Call += "once "
-			calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: once})...)
-		}
-		for _, r := range calls {
-			r.await(t, effects.Began, 1)
-			r.awaitStarted(t)
-		}
-		within(t, patience, "all calls are known to run", func() bool { return s.allBeat(t) })
+		calls, onces := s.startBeforeRestart(t, execution, 15*time.Second, 4*time.Second)
+		calls = append(calls, onces...)
 		server.process.kill(t)
-		for _, r := range calls[len(calls)/2:] {
-			r.await(t, effects.Finished, 1)
+		for _, r := range calls {
+			if r.call.Arguments.MS == 4000 {
+				r.await(t, effects.Finished, 1)
+			}
 		}
 		server.start(t)
 		each(t, calls, func(t *testing.T, r *running) { r.requireSuccess(t, 1) })
@@ -50,20 +61,7 @@ func TestACallSurvivesATemporalServerThatIsAwayForLongerThanAHeartbeatMayBe(t *t
 		server := launchTemporal(t)
 		s := newSite(t, siteOptions{Temporal: server.temporalServer, Worker: handlerConfig{InlineWindow: time.Second}})
 		s.startWorker(t)
-		options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute}
-		once := options
-		once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
-		var calls, onces []*running
-		for _, arguments := range []effects.Arguments{{Call: "ends afterwards ", MS: 35_000}, {Call: "ends meanwhile ", MS: 8000}} {
-			calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: options})...)
-			arguments.Call += "once "
-			onces = append(onces, s.startEach(t, call{Arguments: arguments, Options: once})...)
-		}
-		for _, r := range append(calls, onces...) {
-			r.await(t, effects.Began, 1)
-			r.awaitStarted(t)
-		}
-		within(t, patience, "all calls are known to run", func() bool { return s.allBeat(t) })
+		calls, onces := s.startBeforeRestart(t, execution, 35*time.Second, 8*time.Second)
 		server.process.kill(t)
 		pass(t, 15*time.Second)
 		server.start(t)
