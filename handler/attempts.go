@@ -186,7 +186,7 @@ func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
 
 // follow waits for a call that was claimed and returns its outcome.
 func (s *service) follow(ctx context.Context, c claim, before int32, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
-	forgotten := make(chan struct{})
+	forgotten := make(chan struct{}) // closed before ctx ends for that reason
 	pulse := s.handler.beat(ctx, &c.progress, func(err error) {
 		if _, unknown := err.(*serviceerror.NotFound); unknown && workflowRuns(ctx) {
 			// The server has taken this process for dead, or was away itself for so long.
@@ -201,9 +201,14 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 	select {
 	case <-c.ended:
 	case <-forgotten:
+	case <-ctx.Done():
+	}
+	switch {
+	case c.hasEnded():
+	case isClosed(forgotten):
 		c.leave()
 		return converter.RawValue{}, errors.New("the Temporal server does not know the activity any more")
-	case <-ctx.Done():
+	default:
 		c.end(errCancelled)
 		select {
 		case <-c.ended: // an attempt heeds it, or is left behind

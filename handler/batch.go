@@ -327,15 +327,6 @@ func awaitAll(calls []*call, longest time.Duration) {
 	}
 }
 
-func (c *call) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // A callState is how far one call of a batch has come. The zero value is its
 // beginning.
 type callState struct {

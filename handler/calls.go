@@ -148,6 +148,17 @@ func (c *calls) end(call *call, o ending) {
 	c.forget()
 }
 
+func (c *call) hasEnded() bool { return isClosed(c.ended) }
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
+}
+
 // size is what the call's outcome takes.
 func (c *call) size() int {
 	const overhead = 1 << 10

@@ -240,14 +240,7 @@ func (h *Handler) drain() context.Context {
 	return h.life
 }
 
-func (h *Handler) isDraining() bool {
-	select {
-	case <-h.draining:
-		return true
-	default:
-		return false
-	}
-}
+func (h *Handler) isDraining() bool { return isClosed(h.draining) }
 
 // begin counts a request; it returns false when the handler is stopping.
 func (h *Handler) begin() bool {
