@@ -86,7 +86,7 @@ func (s *service) startBatch(ctx context.Context, temporal *temporalnexus.NexusC
 			continue
 		}
 		if temporal == nil {
-			return refuse(nexus.HandlerErrorTypeNotImplemented, fmt.Sprintf("calls[%d]: execution: durable needs a Temporal worker, which this handler does not run on; want auto or inline", i))
+			return refuse(nexus.HandlerErrorTypeNotImplemented, fmt.Sprintf("calls[%d]: %s", i, needsWorker))
 		}
 		return b.durable(ctx, b.standing(make([]*call, len(b.calls))))
 	}
@@ -95,7 +95,7 @@ func (s *service) startBatch(ctx context.Context, temporal *temporalnexus.NexusC
 	}
 	switch i, why := b.atMostOnce(ctx); {
 	case i >= 0 && b.isInline():
-		return refuse(nexus.HandlerErrorTypeBadRequest, fmt.Sprintf("calls[%d]: execution: inline cannot keep a request to one attempt, as %s asks, because Temporal starts an operation again when its answer is lost: want auto or durable, or a retryPolicy with more attempts", i, why))
+		return refuse(nexus.HandlerErrorTypeBadRequest, fmt.Sprintf("calls[%d]: %s", i, notInline(why)))
 	case i >= 0:
 		return b.durable(ctx, b.standing(make([]*call, len(b.calls))))
 	case b.isInline():
@@ -415,7 +415,7 @@ type batchRequest struct {
 // durable starts the batch's workflow, or finds it started by an earlier start of
 // the operation.
 func (b *batch) durable(ctx context.Context, states []callState) (reply, error) {
-	// Whatever becomes of the answer, a later start begins nothing.
+	// Whatever becomes of the answer, a start that comes later begins nothing.
 	if mark, known := b.handler.running.begin(ctx, b.key, noLimit); !known {
 		b.handler.running.end(mark, ending{stopped: true})
 	}

@@ -119,7 +119,7 @@ func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient
 	execution := req.options.Execution
 	if temporal == nil {
 		if execution == mcpnexus.ExecutionDurable {
-			return reply{}, s.refuse(nexus.HandlerErrorTypeNotImplemented, op, req, "execution: durable needs a Temporal worker, which this handler does not run on; want auto or inline")
+			return reply{}, s.refuse(nexus.HandlerErrorTypeNotImplemented, op, req, needsWorker)
 		}
 		return st.inline(ctx, key)
 	}
@@ -128,13 +128,21 @@ func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient
 	}
 	switch single, why := st.atMostOnce(ctx); {
 	case single && execution == mcpnexus.ExecutionInline:
-		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, "execution: inline cannot keep a request to one attempt, as "+why+" asks, because Temporal starts an operation again when its answer is lost: want auto or durable, or a retryPolicy with more attempts")
+		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, notInline(why))
 	case single:
 		return st.durable(ctx, durableState{})
 	case execution == mcpnexus.ExecutionInline:
 		return st.inline(ctx, key)
 	}
 	return st.auto(ctx, key)
+}
+
+const needsWorker = "execution: durable needs a Temporal worker, which this handler does not run on; want auto or inline"
+
+// notInline says that a request that may be sent only once, for the given reason,
+// is not for inline.
+func notInline(why string) string {
+	return "execution: inline cannot keep a request to one attempt, as " + why + " asks, because Temporal starts an operation again when its answer is lost: want auto or durable, or a retryPolicy with more attempts"
 }
 
 // atMostOnce reports whether the request may reach the server only once, and who

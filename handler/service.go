@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -203,16 +202,7 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 	}
 	defer func() { c.release(err) }()
 	defer survivePanic() // before the connection is released, which it may have broken
-	// A write that does not heed ctx would keep the connection busy for ever.
-	finished := make(chan struct{})
-	defer close(finished)
-	defer context.AfterFunc(ctx, func() {
-		select {
-		case <-finished:
-		case <-time.After(terminateAfter):
-			c.cut()
-		}
-	})()
+	defer c.cutWhenStuck(ctx)()
 	if req.beforeSending != nil {
 		if err := req.beforeSending(ctx); err != nil {
 			return nil, &unsent{err}

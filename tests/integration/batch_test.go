@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
@@ -107,48 +105,6 @@ func operations(events []*historypb.HistoryEvent) (n int) {
 	return n
 }
 
-// durableRun returns the handler's workflow for the operation that the workflow
-// has open, or had open last.
-func durableRun(t *testing.T, events []*historypb.HistoryEvent) (id string, found bool) {
-	t.Helper()
-	for _, event := range events {
-		if started := event.GetNexusOperationStartedEventAttributes(); started != nil {
-			raw, err := base64.RawURLEncoding.DecodeString(started.GetOperationToken())
-			require.NoError(t, err)
-			var token struct {
-				WorkflowID string `json:"wid"`
-			}
-			require.NoError(t, json.Unmarshal(raw, &token))
-			id, found = token.WorkflowID, true
-		}
-	}
-	return id, found
-}
-
-// replayDurable replays the handler's workflow.
-func replayDurable(t *testing.T, id string) {
-	t.Helper()
-	var events []*historypb.HistoryEvent
-	iterator := platformClient.GetWorkflowHistory(t.Context(), id, "", true, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for iterator.HasNext() {
-		event, err := iterator.Next()
-		require.NoError(t, err)
-		events = append(events, event)
-	}
-	require.Equal(t, handler.BatchWorkflowType, events[0].GetWorkflowExecutionStartedEventAttributes().GetWorkflowType().GetName())
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true}) // see busy
-	require.NoError(t, err)
-	h, err := handler.New(handler.Options{Servers: []handler.Server{{Name: "unused", Transport: handler.InProcess{Server: newAlmanac("unused")}}}})
-	require.NoError(t, err)
-	h.Register(workflowsOnly{replayer})
-	require.NoError(t, replayer.ReplayWorkflowHistoryWithOptions(newLogger(), &historypb.History{Events: events}, worker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: id}}))
-}
-
-type workflowsOnly struct{ worker.WorkflowReplayer }
-
-func (workflowsOnly) RegisterNexusService(*nexus.Service)                       {}
-func (workflowsOnly) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
-
 func TestAFanOutOfTwoHundredShortCallsTakesTenOperations(t *testing.T) {
 	t.Parallel()
 	const calls = 200
@@ -202,10 +158,9 @@ func TestABatchWithCallsThatOutliveTheNexusRequestSucceedsAndRunsOnce(t *testing
 				return c.err()
 			})
 			replay(t, run)
-			id, found := durableRun(t, history(t, run))
-			require.True(t, found, "it became durable")
+			id, _ := durableRun(history(t, run))
 			assert.True(t, strings.HasPrefix(id, "nexusmcp/rude/call-tools/"), id)
-			replayDurable(t, id)
+			replayDurable(t, durableHistory(t, run))
 		})
 	}
 }
@@ -233,9 +188,7 @@ func TestOneCallOfABatchIsRetriedAndTheOthersAreNotRunAgain(t *testing.T) {
 	assert.Len(t, server.keys, calls, "a second attempt has the key of the first")
 	assert.Equal(t, 1, operations(history(t, run)))
 	replay(t, run)
-	id, found := durableRun(t, history(t, run))
-	require.True(t, found)
-	replayDurable(t, id)
+	replayDurable(t, durableHistory(t, run))
 }
 
 func TestCallsOfABatchThatMayRunOnceRunOnce(t *testing.T) {
@@ -278,7 +231,7 @@ func TestCancellingABatchCancelsItsCallsOnTheWire(t *testing.T) {
 				return c.err()
 			})
 			within(t, func() bool {
-				_, open := durableRun(t, history(t, run))
+				_, open := durableRun(history(t, run))
 				return open && server.Stats().Calls["silent"] == 2
 			})
 			require.NoError(t, appClient.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -106,12 +105,7 @@ func TestEveryRecordedWayOfADurableRequestReplays(t *testing.T) {
 			for _, event := range fresh.Events {
 				require.Nil(t, event.GetWorkflowTaskFailedEventAttributes())
 			}
-			h, err := handler.New(options)
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
-			replayer := worker.NewWorkflowReplayer()
-			h.Register(replays{replayer})
-			require.NoError(t, replayer.ReplayWorkflowHistory(newLogger(), fresh))
+			replayDurable(t, fresh)
 			if *record {
 				anonymize(t, fresh)
 				save(t, filepath.Join(durableHistories, name+".json"), fresh)
@@ -126,28 +120,43 @@ type replays struct{ worker.WorkflowReplayer }
 func (replays) RegisterNexusService(*nexus.Service)                       {}
 func (replays) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
 
-// durableHistory returns the history of the handler's workflow that a workflow's
-// only operation started.
-func durableHistory(t *testing.T, run client.WorkflowRun) *historypb.History {
+// replayDurable replays a workflow of the handler.
+func replayDurable(t *testing.T, history *historypb.History) {
 	t.Helper()
-	for _, event := range history(t, run) {
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true}) // see busy
+	require.NoError(t, err)
+	h, err := handler.New(handler.Options{Servers: []handler.Server{{Name: "unused", Transport: handler.InProcess{Server: newAlmanac("unused")}}}})
+	require.NoError(t, err)
+	h.Register(replays{replayer})
+	require.NoError(t, replayer.ReplayWorkflowHistory(newLogger(), history))
+}
+
+// durableRun returns the handler's workflow for the operation that a workflow has
+// open, or had open last.
+func durableRun(events []*historypb.HistoryEvent) (id string, found bool) {
+	for _, event := range events {
 		for _, link := range event.GetLinks() {
-			started := link.GetWorkflowEvent()
-			if event.GetEventType() != enumspb.EVENT_TYPE_NEXUS_OPERATION_STARTED || started == nil {
-				continue
+			if started := link.GetWorkflowEvent(); started != nil && event.GetEventType() == enumspb.EVENT_TYPE_NEXUS_OPERATION_STARTED {
+				id, found = started.GetWorkflowId(), true
 			}
-			var events []*historypb.HistoryEvent
-			iterator := platformClient.GetWorkflowHistory(t.Context(), started.GetWorkflowId(), started.GetRunId(), true, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-			for iterator.HasNext() {
-				event, err := iterator.Next()
-				require.NoError(t, err)
-				events = append(events, event)
-			}
-			return &historypb.History{Events: events}
 		}
 	}
-	t.Fatal("no operation was started durably")
-	return nil
+	return id, found
+}
+
+// durableHistory returns the history of that workflow.
+func durableHistory(t *testing.T, run client.WorkflowRun) *historypb.History {
+	t.Helper()
+	id, found := durableRun(history(t, run))
+	require.True(t, found, "no operation was started durably")
+	var events []*historypb.HistoryEvent
+	iterator := platformClient.GetWorkflowHistory(t.Context(), id, "", true, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for iterator.HasNext() {
+		event, err := iterator.Next()
+		require.NoError(t, err)
+		events = append(events, event)
+	}
+	return &historypb.History{Events: events}
 }
 
 // anonymize takes out which machine recorded it.
