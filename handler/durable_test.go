@@ -1,10 +1,14 @@
 package handler_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -343,4 +347,35 @@ func TestAStoppingWorkerLeavesInlineCallsToAnother(t *testing.T) {
 			assert.True(t, refused.Retryable())
 		})
 	}
+}
+
+// The request was marked as sent, and turned out not to have been read.
+func TestADestructiveCallWhoseSessionWasLostIsSentOnceThereIsAnother(t *testing.T) {
+	server := rude.New(rude.Options{Legacy: true, Annotations: map[string]json.RawMessage{"echo": json.RawMessage(`{"destructiveHint":true}`)}})
+	var lost, refused atomic.Int32
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		switch {
+		case bytes.Contains(body, []byte(`"method":"tools/call"`)) && lost.CompareAndSwap(0, 1):
+			http.Error(w, "unknown session", http.StatusNotFound)
+		case bytes.Contains(body, []byte(`"method":"initialize"`)) && lost.Load() == 1 && refused.CompareAndSwap(0, 1):
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+		default:
+			server.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(listener.Close)
+	env := testEnvironment(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}, ProtocolVersion: "2025-11-25", IdleTimeout: handler.CloseAtOnce}, time.Second)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		return workflow.NewNexusClient("any", "rude").ExecuteOperation(ctx, mcpnexus.OperationCallTool, map[string]any{"name": "echo"}, workflow.NexusOperationOptions{}).Get(ctx, nil)
+	})
+	require.True(t, env.IsWorkflowCompleted())
+	require.NoError(t, env.GetWorkflowError())
+	assert.Equal(t, int32(1), lost.Load())
+	assert.Equal(t, int32(1), refused.Load())
+	assert.Equal(t, 1, server.Stats().Calls["echo"])
 }
