@@ -26,6 +26,11 @@ var (
 	errCallerGone = errors.New("the workflow that made the request has ended")
 )
 
+// isCancelled reports whether a call has ended because nobody wants its outcome.
+func isCancelled(err error) bool {
+	return errors.Is(err, errCancelled) || errors.Is(err, errCallerGone) || errors.Is(err, errUnclaimed)
+}
+
 // attemptActivity makes one attempt.
 func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
 	info := activity.GetInfo(ctx)
@@ -188,7 +193,7 @@ func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
 func (s *service) follow(ctx context.Context, c claim, before int32, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
 	forgotten := make(chan struct{}) // closed before ctx ends for that reason
 	pulse := s.handler.beat(ctx, &c.progress, func(err error) {
-		if _, unknown := err.(*serviceerror.NotFound); unknown && workflowRuns(ctx) {
+		if _, unknown := err.(*serviceerror.NotFound); unknown && s.handler.workflowRuns(ctx) {
 			// The server has taken this process for dead, or was away itself for so long.
 			// The next attempt claims the call, if it is made here.
 			close(forgotten)
@@ -233,8 +238,11 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 }
 
 // workflowRuns reports whether the workflow of ctx's activity has not ended, as far
-// as can be told.
-func workflowRuns(ctx context.Context) bool {
+// as can be told. A test environment forgets activities that are cancelled.
+func (h *Handler) workflowRuns(ctx context.Context) bool {
+	if h.mocked {
+		return false
+	}
 	info := activity.GetInfo(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeatTimeout)
 	defer cancel()

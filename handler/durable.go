@@ -362,17 +362,17 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 		}
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 	}
+	var beat heartbeat
+	// Only an attempt that is the only one says so.
+	if timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil && beat.Sent {
+		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
+	}
 	switch timeout.TimeoutType() {
 	case enumspb.TIMEOUT_TYPE_HEARTBEAT, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START:
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the worker that made the attempt has vanished"})
 	case enumspb.TIMEOUT_TYPE_START_TO_CLOSE:
 		t := limitAttempt(r.options, 0).cause
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: t.timeout, Message: t.Error()})
-	}
-	var beat heartbeat
-	// Only an attempt that is the only one says so.
-	if timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil && beat.Sent {
-		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
 	}
 	e := r.timedOut()
 	if last, ok := mcpnexus.ErrorFrom(errors.Unwrap(timeout)); ok {

@@ -379,3 +379,45 @@ func TestADestructiveCallWhoseSessionWasLostIsSentOnceThereIsAnother(t *testing.
 	assert.Equal(t, int32(1), refused.Load())
 	assert.Equal(t, 1, server.Stats().Calls["echo"])
 }
+
+// As workflow authors test them, without a Temporal server.
+func TestALongCallOutlivesTheHeartbeatTimeoutInATestEnvironmentToo(t *testing.T) {
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			t.Parallel()
+			w := &worktop{work: func(ctx context.Context, _ int32) error { return after(ctx, 16*time.Second, nil) }}
+			text, err := w.call(t, mcpnexus.RequestOptions{Execution: execution})
+			require.NoError(t, err)
+			assert.Equal(t, "<done>", text)
+			assert.Equal(t, int32(1), w.calls.Load())
+		})
+	}
+}
+
+func TestCancellingReachesTheToolInATestEnvironmentToo(t *testing.T) {
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			t.Parallel()
+			told := make(chan error, 1)
+			w := &worktop{work: func(ctx context.Context, _ int32) error {
+				err := after(ctx, time.Minute, nil)
+				told <- err
+				return err
+			}}
+			_, err := w.call(t, mcpnexus.RequestOptions{Execution: execution}, func(env *testsuite.TestWorkflowEnvironment) {
+				go func() {
+					assert.Eventually(t, func() bool { return w.calls.Load() == 1 }, 20*time.Second, time.Millisecond)
+					env.CancelWorkflow()
+				}()
+			})
+			var canceled *temporal.CanceledError
+			assert.ErrorAs(t, err, &canceled)
+			select {
+			case err := <-told:
+				assert.ErrorIs(t, err, context.Canceled)
+			case <-time.After(30 * time.Second):
+				assert.Fail(t, "the tool was not told")
+			}
+		})
+	}
+}

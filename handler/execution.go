@@ -358,7 +358,7 @@ func (s *service) ending(op operation, req *request, result json.RawMessage, err
 	return ending{
 		failure:   s.contractError(op, req, err),
 		stopped:   errors.Is(err, errStopping),
-		cancelled: errors.Is(err, errCancelled) || errors.Is(err, errCallerGone) || errors.Is(err, errUnclaimed),
+		cancelled: isCancelled(err),
 	}
 }
 

@@ -461,7 +461,7 @@ func retires(err error) bool {
 	}
 	e, ok := errors.AsType[*mcpnexus.Error](err)
 	if !ok {
-		return true
+		return !isCancelled(err) // which says nothing of the server
 	}
 	switch e.Type {
 	case mcpnexus.ErrorTypeTransport:

@@ -79,7 +79,10 @@ func handlerMainIfAsked() {
 }
 
 func (c handlerConfig) options() handler.Options {
-	options := handler.Options{DrainTimeout: c.DrainTimeout, InlineWindow: c.InlineWindow}
+	options := handler.Options{
+		DrainTimeout: c.DrainTimeout, InlineWindow: c.InlineWindow,
+		Servers: []handler.Server{{Name: selfService, Transport: handler.InProcess{Server: selfServer()}}},
+	}
 	for _, s := range c.Servers {
 		server := handler.Server{Name: s.Name, ConnectTimeout: s.ConnectTimeout}
 		if s.URL != "" {

@@ -211,3 +211,31 @@ func TestTheProgressOfARunningCallIsInItsHeartbeats(t *testing.T) {
 		})
 	}
 }
+
+func TestACallThatWasCancelledLeavesTheProcessToTheOthers(t *testing.T) {
+	t.Parallel()
+	for _, execution := range []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable} {
+		t.Run(string(execution), func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{})})
+			p.run(t, func(ctx workflow.Context) error {
+				c := &complaints{}
+				client := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: execution}})
+				within, cancel := workflow.WithCancel(ctx)
+				future := client.CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
+				assert.NoError(c, workflow.Sleep(ctx, 3*time.Second)) // it is handed off by then
+				cancel()
+				_, err := future.Get(ctx)
+				var canceled *temporal.CanceledError
+				assert.ErrorAs(c, err, &canceled)
+				stats, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "stats"})
+				if assert.NoError(c, err) {
+					seen := stats.StructuredContent.(map[string]any)
+					assert.Equal(c, 1.0, seen["cancelled"])
+					assert.Equal(c, 1.0, seen["handshakes"])
+				}
+				return c.err()
+			})
+		})
+	}
+}

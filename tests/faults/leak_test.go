@@ -1,0 +1,129 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/nexusmcp/nexusmcp/internal/effects"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+)
+
+// selfService is a server that every worker publishes beside the others, whose
+// tool says what its process holds.
+const (
+	selfService = "self"
+	selfTool    = "resources"
+)
+
+// resources are what a worker may leak.
+type resources struct {
+	Goroutines int `json:"goroutines"`
+	Files      int `json:"files"`
+	Children   int `json:"children"`
+	HeapMB     int `json:"heapMB"`
+}
+
+func selfServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: selfService, Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: selfTool, InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		held := resources{Goroutines: runtime.NumGoroutine()}
+		files, _ := os.ReadDir("/proc/self/fd") // Linux alone has it
+		held.Files = len(files)
+		tasks, _ := filepath.Glob("/proc/self/task/*/children")
+		for _, task := range tasks {
+			children, _ := os.ReadFile(task) // the thread may have ended
+			held.Children += len(strings.Fields(string(children)))
+		}
+		runtime.GC()
+		runtime.GC() // what finalizers freed
+		var memory runtime.MemStats
+		runtime.ReadMemStats(&memory)
+		held.HeapMB = int(memory.HeapAlloc >> 20)
+		out, err := json.Marshal(held)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(out)}}}, err
+	})
+	return server
+}
+
+// held asks the site's only worker what it holds.
+func (s *site) held(t *testing.T) (r resources) {
+	t.Helper()
+	outcomes := outcomesOf(t, s.execute(t, callsWorkflow, client.StartWorkflowOptions{}, call{Endpoint: s.endpoint, Service: selfService, Tool: selfTool}))
+	require.NoError(t, json.Unmarshal([]byte(outcomes[0].Text), &r), "%+v", outcomes[0])
+	return r
+}
+
+// It does not run beside the others, which would not get their share of the machine.
+func TestTenThousandCallsLeaveAWorkerAsItWas(t *testing.T) {
+	s := newSite(t, siteOptions{Long: true})
+	s.startWorker(t)
+	const batch = 100
+	durable := mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}
+	// load makes about as many calls, most of them in batches, in each of the ways:
+	// answered at once, durable, handed off, failing. The services take turns.
+	load := func(calls int) (made int) {
+		for _, service := range s.services {
+			batches := calls / len(s.services) / batch
+			if service.Service == overStdioLegacy {
+				batches = (batches + 9) / 10 // each call is a process
+			}
+			var runs []client.WorkflowRun
+			var plans [][]call
+			start := func(workflowType string, n int, c call) {
+				plan := make([]call, n)
+				for i := range plan {
+					plan[i] = s.complete(service.Service, c)
+				}
+				plans, runs, made = append(plans, plan), append(runs, s.execute(t, workflowType, client.StartWorkflowOptions{}, plan...)), made+n
+			}
+			for range batches {
+				start(batchWorkflow, batch, call{})
+			}
+			start(callsWorkflow, batches, call{Options: durable})
+			start(batchWorkflow, batches, call{Options: durable})
+			start(batchWorkflow, batches, call{Arguments: effects.Arguments{MS: 2500}})
+			start(batchWorkflow, batches, call{Arguments: effects.Arguments{Fail: 1, Code: -32602}})
+			for i, run := range runs {
+				for j, o := range outcomesOf(t, run) {
+					if plans[i][j].Arguments.Fail == 0 {
+						require.Equal(t, outcome{Text: plans[i][j].Arguments.Text()}, o)
+					} else {
+						require.NotNil(t, o.Failure)
+					}
+				}
+			}
+		}
+		return made
+	}
+	load(1000)
+	before := s.held(t)
+	began := time.Now()
+	made := load(13_000)
+	took := time.Since(began)
+	assert.GreaterOrEqual(t, made, 10_000)
+	var after resources
+	// Connections and processes of the last calls take a moment to end, and spare ones
+	// stay. Outcomes are remembered for two minutes, each in about 2 KB.
+	ok := assert.Eventually(t, func() bool {
+		after = s.held(t)
+		return after.Goroutines <= before.Goroutines+200 && after.Files <= before.Files+50 && after.Children <= before.Children+8 && after.HeapMB <= before.HeapMB+2*made/1000+10
+	}, patience, time.Second)
+	t.Log(fmt.Sprintf("%d calls in %v: before %+v, after %+v", made, took.Round(time.Second), before, after))
+	if ok && runtime.GOOS == "linux" {
+		assert.NotZero(t, before.Files)
+	}
+}
