@@ -98,6 +98,10 @@ func (c *Client) connect(endpoint string) error {
 // (component.nexusoperations.limit.request.timeout.min).
 const operationMargin = 2500 * time.Millisecond
 
+// longestTimeout is the most time that an operation gets, a hundred years: the
+// request's can be so long that nothing can be added to it.
+const longestTimeout = 100 * 365 * 24 * time.Hour
+
 func (c *Client) configure() error {
 	request := c.options.Request
 	c.request = nil
@@ -122,7 +126,7 @@ func (c *Client) configure() error {
 		CancellationType:       c.options.Operation.CancellationType,
 	}
 	if c.operation.ScheduleToCloseTimeout == 0 && request.ScheduleToCloseTimeout > 0 {
-		c.operation.ScheduleToCloseTimeout = request.ScheduleToCloseTimeout + operationMargin
+		c.operation.ScheduleToCloseTimeout = min(request.ScheduleToCloseTimeout, longestTimeout) + operationMargin
 	}
 	return nil
 }

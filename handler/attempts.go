@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	spent := func() time.Duration { return 0 }
 	if in.Left > 0 {
 		spent = func() time.Duration {
-			return max(0, req.options.ScheduleToCloseTimeout-in.Left+time.Since(info.ScheduledTime))
+			return max(0, min(req.options.ScheduleToCloseTimeout, longest)-in.Left+time.Since(info.ScheduledTime))
 		}
 	}
 	if _, over := remaining(req.options, spent()); over {
@@ -121,7 +122,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		pulse.end()
 		return converter.RawValue{}, cancelled(ctx)
 	}
-	e := s.contractError(op, req, err)
+	e := cutData(s.contractError(op, req, err), in.MaxResultBytes)
 	if once(req.options) || single && !notSent {
 		return converter.RawValue{}, s.last(e)
 	}
@@ -141,6 +142,18 @@ func checkSize(result json.RawMessage, limit int) error {
 		return nil
 	}
 	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge, Size: int64(len(result)), Limit: int64(limit)})
+}
+
+// cutData leaves the data of an error out that is too large for where it goes, as
+// it would be if it were a result. Zero means no limit.
+func cutData(e *mcpnexus.Error, limit int) *mcpnexus.Error {
+	if limit == 0 || len(e.Data)+len(e.Message) <= limit {
+		return e
+	}
+	out := *e
+	out.Data = nil
+	out.Message = message(fmt.Sprintf("%s (its data of %d bytes was left out, the limit is %d)", truncate(e.Message, maxErrorMessage/2), len(e.Data), limit))
+	return &out
 }
 
 // cancelled is the end of an attempt that is not wanted any more. Its details tell
@@ -182,7 +195,7 @@ func (s *service) runningActivity(ctx context.Context, key string, caller *calle
 // asked for.
 func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
 	if c, ok := s.handler.running.claim(key); ok {
-		c.end(errCancelled)
+		c.cancel(errCancelled)
 		<-c.ended // an attempt heeds it, or is left behind
 		c.settle()
 	}
@@ -199,10 +212,10 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 			close(forgotten)
 			return
 		}
-		c.end(errCancelled)
+		c.cancel(errCancelled)
 	})
 	defer pulse.end()
-	defer s.handler.watch(ctx, caller, func() { c.end(errCallerGone) })()
+	defer s.handler.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
 	select {
 	case <-c.ended:
 	case <-forgotten:
@@ -214,12 +227,8 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 		c.leave()
 		return converter.RawValue{}, errors.New("the Temporal server does not know the activity any more")
 	default:
-		c.end(errCancelled)
-		select {
-		case <-c.ended: // an attempt heeds it, or is left behind
-		case <-c.superseded:
-			return converter.RawValue{}, ctx.Err()
-		}
+		c.cancel(errCancelled)
+		<-c.ended // an attempt heeds it, or is left behind
 	}
 	defer c.settle()
 	switch {
@@ -234,7 +243,7 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 		pulse.end()
 		return converter.RawValue{}, cancelled(ctx)
 	}
-	return converter.RawValue{}, c.failure.ApplicationError()
+	return converter.RawValue{}, cutData(c.failure, maxResultBytes).ApplicationError()
 }
 
 // workflowRuns reports whether the workflow of ctx's activity has not ended, as far

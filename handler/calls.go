@@ -31,8 +31,9 @@ type call struct {
 	// Guarded by calls.mu. A call that was handed off is owed to the workflow that
 	// asks for its outcome, until it has it or nobody asks.
 	owed bool
-	// latest is that of the claim that counts, nil when nobody has asked.
-	latest    chan struct{}
+	// claimed is true once somebody has asked, and claims are those who wait for it.
+	claimed   bool
+	claims    int
 	unclaimed *time.Timer
 	// kept is true when only the debt keeps the call from being forgotten.
 	kept bool
@@ -203,7 +204,7 @@ func (c *calls) forget() {
 func (c *calls) owe(call *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if call.latest != nil {
+	if call.claimed {
 		return // by the workflow that an earlier start began
 	}
 	if !call.owed {
@@ -223,11 +224,10 @@ func (c *calls) awaitClaim(call *call) {
 	if call.unclaimed != nil {
 		call.unclaimed.Stop()
 	}
-	latest := call.latest
 	call.unclaimed = time.AfterFunc(claimWithin, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if call.latest == latest {
+		if call.claims == 0 {
 			call.cancel(errUnclaimed)
 			c.paid(call)
 		}
@@ -257,13 +257,12 @@ func (c *calls) paid(call *call) {
 	c.busy.Done()
 }
 
-// A claim is somebody's right to a call's outcome, and to end the call, until
-// another claims it: a process that is slow to say that it lives is asked again.
+// A claim is somebody who waits for a call's outcome. There can be several: a
+// process that is slow to say that it lives is asked again. What one hears that ends
+// the call is about the request, and so true for all.
 type claim struct {
 	*call
 	calls *calls
-	// superseded is closed when another has claimed the call.
-	superseded chan struct{}
 }
 
 // claim claims the call with the key. It returns false when that is not known.
@@ -278,8 +277,8 @@ func (c *calls) claim(key string) (claim, bool) {
 }
 
 // claimAgain claims a call that was claimed, or was to be, by an earlier attempt.
-// It returns false when the call is not known or has failed: the next attempt then
-// follows on it, and the debt is paid.
+// It returns false when the call is not known or has failed so that another attempt
+// is to follow on it. The debt is paid then.
 func (c *calls) claimAgain(key string) (claim, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,7 +286,7 @@ func (c *calls) claimAgain(key string) (claim, bool) {
 	switch {
 	case call == nil:
 		return claim{}, false
-	case call.hasEnded() && call.failure != nil:
+	case call.hasEnded() && call.failure != nil && !(call.failure.NonRetryable && !call.stopped && !call.cancelled):
 		c.paid(call)
 		return claim{}, false
 	}
@@ -296,43 +295,29 @@ func (c *calls) claimAgain(key string) (claim, bool) {
 
 // claimed is claim. The caller holds c.mu.
 func (c *calls) claimed(call *call) claim {
-	if call.latest != nil {
-		close(call.latest)
-	}
-	call.latest = make(chan struct{})
+	call.claimed = true
+	call.claims++
 	if call.unclaimed != nil {
 		call.unclaimed.Stop()
 	}
-	return claim{call: call, calls: c, superseded: call.latest}
-}
-
-// isLast reports whether nobody has claimed the call since. The caller holds
-// calls.mu.
-func (c claim) isLast() bool { return c.superseded == c.latest }
-
-// end ends the call, whose outcome nobody wants.
-func (c claim) end(reason error) {
-	c.calls.mu.Lock()
-	defer c.calls.mu.Unlock()
-	if c.isLast() {
-		c.cancel(reason)
-	}
+	return claim{call: call, calls: c}
 }
 
 // settle says that the outcome was handed on.
 func (c claim) settle() {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
-	if c.isLast() {
+	if c.call.claims--; c.call.claims == 0 {
 		c.calls.paid(c.call)
 	}
 }
 
-// leave gives the claim up while the call runs. Another is to claim it soon.
+// leave gives the claim up while the call runs. Another is to claim it soon, if
+// nobody has.
 func (c claim) leave() {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
-	if c.isLast() && c.owed {
+	if c.call.claims--; c.call.claims == 0 && c.owed {
 		c.calls.awaitClaim(c.call)
 	}
 }

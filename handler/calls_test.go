@@ -114,7 +114,7 @@ func TestACallThatNobodyClaimsEnds(t *testing.T) {
 	})
 }
 
-func TestOnlyTheLatestClaimDecidesOverACall(t *testing.T) {
+func TestACallGoesOnForAsLongAsSomebodyHasClaimedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
 		call, _ := c.begin(t.Context(), "a", maxRunning)
@@ -122,16 +122,18 @@ func TestOnlyTheLatestClaimDecidesOverACall(t *testing.T) {
 		first, _ := c.claim("a")
 		second, ok := c.claimAgain("a")
 		assert.True(t, ok)
-		<-first.superseded
-		first.end(errCancelled)
-		first.leave()
-		first.settle()
+		// In whichever order they were taken, and by whomever the server has forgotten.
+		second.leave()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.NoError(t, call.ctx.Err(), "the first has nothing to say any more")
-		second.end(errCancelled)
-		assert.ErrorIs(t, context.Cause(call.ctx), errCancelled)
-		second.settle()
+		assert.NoError(t, call.ctx.Err())
+		third, _ := c.claimAgain("a")
+		first.leave()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.NoError(t, call.ctx.Err())
+		c.end(call, ending{result: []byte(`{}`)})
+		third.settle()
 		c.busy.Wait()
 	})
 }
@@ -157,14 +159,30 @@ func TestACallWhoseClaimWasGivenUpWaitsForAnother(t *testing.T) {
 	})
 }
 
-func TestAnAttemptFollowsOnACallThatHasFailed(t *testing.T) {
-	c := newCalls(&sync.WaitGroup{})
-	call, _ := c.begin(t.Context(), "a", maxRunning)
-	c.owe(call)
-	c.end(call, ending{failure: mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport})})
-	_, ok := c.claimAgain("a")
-	assert.False(t, ok)
-	c.busy.Wait() // nobody else asks for it
+func TestAnAttemptFollowsOnACallThatHasFailedUnlessThatIsFinal(t *testing.T) {
+	for name, c := range map[string]struct {
+		ending ending
+		joined bool
+	}{
+		"a result":               {ending{result: []byte(`{}`)}, true},
+		"an error for good":      {ending{failure: mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: -32602})}, true},
+		"an error to be retried": {ending{failure: mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport})}, false},
+		"the worker's stop":      {ending{failure: stopping(), stopped: true}, false},
+		"nobody wanted it":       {ending{failure: stopping(), cancelled: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := newCalls(&sync.WaitGroup{})
+			call, _ := calls.begin(t.Context(), "a", maxRunning)
+			calls.owe(call)
+			calls.end(call, c.ending)
+			claimed, ok := calls.claimAgain("a")
+			assert.Equal(t, c.joined, ok)
+			if ok {
+				claimed.settle()
+			}
+			calls.busy.Wait() // nobody else asks for it
+		})
+	}
 }
 
 func TestAnOutcomeIsKeptForAsLongAsItIsOwed(t *testing.T) {

@@ -421,3 +421,27 @@ func TestCancellingReachesTheToolInATestEnvironmentToo(t *testing.T) {
 		})
 	}
 }
+
+func TestTheLongestTimeoutsAreKeptToAsAnyOther(t *testing.T) {
+	const longest = time.Duration(1<<63 - 1)
+	for _, execution := range everyExecution {
+		for name, options := range map[string]mcpnexus.RequestOptions{
+			"an attempt's":     {StartToCloseTimeout: longest},
+			"all attempts'":    {ScheduleToCloseTimeout: longest},
+			"the backoff also": {StartToCloseTimeout: longest, ScheduleToCloseTimeout: longest, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumInterval: longest}},
+		} {
+			t.Run(string(execution)+", "+name, func(t *testing.T) {
+				w := &worktop{work: func(ctx context.Context, call int32) error {
+					if call == 1 && options.RetryPolicy != nil {
+						return away
+					}
+					return after(ctx, 300*time.Millisecond, nil)
+				}}
+				options.Execution = execution
+				text, err := w.call(t, options)
+				require.NoError(t, err)
+				assert.Equal(t, "<done>", text)
+			})
+		}
+	}
+}

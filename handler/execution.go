@@ -457,7 +457,7 @@ type attemptLimit struct {
 // limitAttempt returns the limit of an attempt that begins when the request has
 // spent some of its time on earlier ones.
 func limitAttempt(options mcpnexus.RequestOptions, spent time.Duration) attemptLimit {
-	within := cmp.Or(options.StartToCloseTimeout, options.ScheduleToCloseTimeout, mcpnexus.DefaultStartToCloseTimeout)
+	within := min(cmp.Or(options.StartToCloseTimeout, options.ScheduleToCloseTimeout, mcpnexus.DefaultStartToCloseTimeout), longest)
 	limit := attemptLimit{within: within, cause: &timeoutError{what: "no answer", timeout: within}}
 	if left, _ := remaining(options, spent); left > 0 && left <= within {
 		limit.within, limit.cause.timeout = left, options.ScheduleToCloseTimeout
@@ -484,6 +484,10 @@ func remaining(options mcpnexus.RequestOptions, spent time.Duration) (left time.
 	if options.ScheduleToCloseTimeout == 0 {
 		return 0, false
 	}
-	left = options.ScheduleToCloseTimeout - spent
+	left = min(options.ScheduleToCloseTimeout, longest) - spent
 	return max(left, 1), left <= 0
 }
+
+// longest is the most time that anything has. The contract allows more, to which
+// nothing can be added without an overflow.
+const longest = 100 * 365 * 24 * time.Hour

@@ -196,8 +196,11 @@ func (w *callerWatches) tell(ctx context.Context, c client.Client, run callerRun
 	return errors.Join(failures...)
 }
 
+var errUndecided = errors.New("it is not known yet what the caller waits for")
+
 // openWorkflows returns the IDs of the durable workflows for which the current
-// run of a workflow waits.
+// run of a workflow waits. It fails with errUndecided while that may change by
+// itself.
 func openWorkflows(ctx context.Context, c client.Client, run callerRun) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -212,6 +215,10 @@ func openWorkflows(ctx context.Context, c client.Client, run callerRun) (map[str
 		return open, nil // it has ended
 	}
 	for _, operation := range answer.GetPendingNexusOperations() {
+		if operation.GetOperationToken() == "" {
+			// It is being started, and may be joining any of the requests.
+			return nil, errUndecided
+		}
 		// Temporal's token of an operation that is a workflow.
 		var token struct {
 			WorkflowID string `json:"wid"`

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -173,4 +174,29 @@ func TestWhatAServerSaysOfItsProgressIsKeptSmall(t *testing.T) {
 	encoded, err := json.Marshal(heartbeat{Progress: last.Load()})
 	require.NoError(t, err)
 	assert.Less(t, len(encoded), 2*maxProgressMessage)
+}
+
+// The failures of a batch's calls are in the history of its workflow, as results are.
+func TestAnAttemptsErrorHasNoMoreDataThanThereIsRoomForInTheHistory(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+	data, err := json.Marshal(strings.Repeat("x", 5000))
+	require.NoError(t, err)
+	server.AddTool(&mcp.Tool{Name: "fail", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return nil, &jsonrpc.Error{Code: -32602, Message: "no", Data: data}
+	})
+	h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: server}}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+	for limit, want := range map[int]string{0: string(data), 100_000: string(data), 4000: ""} {
+		env := quietSuite().NewTestActivityEnvironment()
+		h.mocked = true
+		env.RegisterActivity(h.services["s"].attemptActivity)
+		in := durableRequest{Service: "s", Operation: mcpnexus.OperationCallTool, Subject: "fail", RequestID: "id", MaxResultBytes: limit}
+		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, rawValue(json.RawMessage(`{"name":"fail"}`)))
+		failure, ok := mcpnexus.ErrorFrom(err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, int64(-32602), failure.Code)
+		assert.Equal(t, want, string(failure.Data))
+		assert.Equal(t, want == "", strings.Contains(failure.Message, "its data of 5002 bytes was left out, the limit is 4000"), failure.Message)
+	}
 }

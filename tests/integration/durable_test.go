@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,6 +10,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -236,6 +240,52 @@ func TestACallThatWasCancelledLeavesTheProcessToTheOthers(t *testing.T) {
 				}
 				return c.err()
 			})
+		})
+	}
+}
+
+// A reset takes the operations along that the workflow had scheduled by then.
+func TestACallGoesOnWhenItsWorkflowIsReset(t *testing.T) {
+	t.Parallel()
+	for name, reached := range map[string]enumspb.EventType{
+		"while it runs inline":    enumspb.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED,
+		"after it was handed off": enumspb.EVENT_TYPE_NEXUS_OPERATION_STARTED,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, transport := rudeHTTP(t, rude.Options{})
+			p := publish(t, handler.Server{Name: "rude", Transport: transport})
+			run := p.start(t, func(ctx workflow.Context) error {
+				future := p.client("rude", caller.Options{}).CallToolAsync(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 8000}})
+				workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
+				result, err := future.Get(ctx)
+				if err == nil && result.Content[0].(*mcp.TextContent).Text != "at last" {
+					return errors.New("not the tool's result")
+				}
+				return err
+			})
+			// completed is the last workflow task that was completed after the event.
+			completed := func() (task int64) {
+				past := false
+				for _, event := range history(t, run) {
+					past = past || event.GetEventType() == reached
+					if past && event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+						task = event.GetEventId()
+					}
+				}
+				return task
+			}
+			require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 20*time.Second, time.Millisecond)
+			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
+			require.Eventually(t, func() bool { return completed() != 0 }, 20*time.Second, 10*time.Millisecond)
+			reset, err := appClient.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
+				Namespace: appNamespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
+				Reason: "test", WorkflowTaskFinishEventId: completed(), RequestId: rand.Text(),
+			})
+			require.NoError(t, err)
+			require.NoError(t, outcome(t, appClient.GetWorkflow(t.Context(), run.GetID(), reset.GetRunId())))
+			assert.Equal(t, 1, server.Stats().Calls["slow"])
+			assert.Zero(t, server.Stats().Cancelled)
 		})
 	}
 }
