@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -122,7 +121,7 @@ func TestTenThousandCallsLeaveAWorkerAsItWas(t *testing.T) {
 		after = s.held(t)
 		return after.Goroutines <= before.Goroutines+200 && after.Files <= before.Files+50 && after.Children <= before.Children+8 && after.HeapMB <= before.HeapMB+2*made/1000+10
 	}, patience, time.Second)
-	t.Log(fmt.Sprintf("%d calls in %v: before %+v, after %+v", made, took.Round(time.Second), before, after))
+	t.Logf("%d calls in %v: before %+v, after %+v", made, took.Round(time.Second), before, after)
 	if ok && runtime.GOOS == "linux" {
 		assert.NotZero(t, before.Files)
 	}
