@@ -200,10 +200,7 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 	defer over.Stop()
 	end := time.Now().Add(window)
 	calls := b.send(ctx, over, width, func(i int) *call {
-		c := b.calls[i]
-		return c.launch(ctx, b.callKey(i), room, func(ctx context.Context) (json.RawMessage, error) {
-			return c.try(ctx, limitAttempt(c.req.options, 0), c.op, c.req)
-		})
+		return b.calls[i].launchFirst(ctx, b.callKey(i), room)
 	}, func(i int, ended *call) {
 		// The next attempt of one is not to wait for the first of another.
 		if state, again := b.calls[i].after(ended); again && time.Now().Add(state.Delay).Before(end) {
@@ -211,28 +208,12 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 			over.Reset(state.Delay)
 		}
 	})
-	if b.handler.isDraining() {
-		// See start.auto.
-		awaitAll(calls, leftOf(ctx)-handOffTime)
-	}
-	states := b.standing(calls)
-	if settled(states) {
-		return b.answer(calls), nil
-	}
-	answer, err := b.durable(ctx, states)
-	if err == nil {
-		return answer, nil
-	}
-	// As for a single call: it may end well without.
-	warn(b.handler.logger(ctx), "Handing running calls off failed", "MCPServer", b.name, "error", err)
-	awaitAll(calls, leftOf(ctx))
-	if !settled(b.standing(calls)) {
-		return reply{}, err
-	}
-	for _, c := range calls {
-		b.handler.running.pay(c)
-	}
-	return b.answer(calls), nil
+	return b.conclude(ctx, calls, func() (reply, bool, error) {
+		if !settled(b.standing(calls)) {
+			return reply{}, false, nil
+		}
+		return b.answer(calls), true, nil
+	}, func() (reply, error) { return b.durable(ctx, b.standing(calls)) })
 }
 
 // inline makes all attempts of all calls within the time of the Nexus request.
@@ -307,22 +288,6 @@ func (b *batch) send(ctx context.Context, over *time.Timer, width int, begin fun
 			return calls
 		case <-ctx.Done():
 			return calls
-		}
-	}
-}
-
-// awaitAll waits until the calls have ended, not longer than the given time.
-func awaitAll(calls []*call, longest time.Duration) {
-	timer := time.NewTimer(max(0, longest))
-	defer timer.Stop()
-	for _, c := range calls {
-		if c == nil {
-			continue
-		}
-		select {
-		case <-c.ended:
-		case <-timer.C:
-			return
 		}
 	}
 }
@@ -470,7 +435,7 @@ func (b *batch) items(states []callState, room int) json.RawMessage {
 			items[i] = outcome
 			continue
 		}
-		s.Ended, s.Running = false, time.Second
+		s.Ended, s.Running = false, leastLeft
 	}
 	return join(items)
 }

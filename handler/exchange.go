@@ -28,6 +28,10 @@ import (
 type exchange struct {
 	// params replaces what the SDK would send, nil during a handshake.
 	params json.RawMessage
+	// addParams is true when the SDK sends the request without params and the tap
+	// is to add them, and with them the name of what they are about.
+	addParams bool
+	name      string
 
 	// withdrawn is closed, by withdraw, when the server was sent word that the
 	// request is cancelled.
@@ -35,7 +39,8 @@ type exchange struct {
 	withdraw  func()
 
 	mu         sync.Mutex
-	id         string // of the request, in JSON
+	reader     *reader // nil where the answer does not come in an HTTP response
+	id         string  // of the request, in JSON
 	closed     bool
 	answer     *answer
 	status     int
@@ -205,10 +210,14 @@ func (ex *exchange) awaitWithdrawal(life context.Context) {
 	}
 }
 
+// close ends the exchange. The answer's response may still be read.
 func (ex *exchange) close() {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.closed = true
+	if ex.answer != nil && ex.reader != nil {
+		ex.reader.outlive()
+	}
 }
 
 // retryAfter reads the header of RFC 9110 section 10.2.3: seconds or a date.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nexus-rpc/sdk-go/nexus"
@@ -183,45 +184,63 @@ func (s *service) declared(ctx context.Context, op operation, req *request, logg
 // auto makes the first attempt and answers with its outcome, or after a while
 // with a durable workflow that takes over.
 func (st *start) auto(ctx context.Context, key string) (reply, error) {
-	c := st.launch(ctx, key, maxRunning, func(ctx context.Context) (json.RawMessage, error) {
-		return st.try(ctx, limitAttempt(st.req.options, 0), st.op, st.req)
-	})
+	c := st.launchFirst(ctx, key, maxRunning)
 	if c == nil {
 		return st.durable(ctx, durableState{})
 	}
-	window := time.NewTimer(st.window(ctx))
-	defer window.Stop()
-	select {
-	case <-c.ended:
-		return st.settle(ctx, c)
-	case <-window.C:
-	}
-	if st.handler.isDraining() {
-		// The process that would take it over is about to end, and its worker runs no
-		// workflow any more: the call may well end before either.
-		longer := time.NewTimer(max(0, leftOf(ctx)-handOffTime))
-		defer longer.Stop()
-		select {
-		case <-c.ended:
-			return st.settle(ctx, c)
-		case <-longer.C:
+	awaitAll([]*call{c}, st.window(ctx))
+	return st.conclude(ctx, []*call{c}, func() (reply, bool, error) {
+		if !c.hasEnded() {
+			return reply{}, false, nil
 		}
+		answer, err := st.settle(ctx, c)
+		return answer, true, err
+	}, func() (reply, error) { return st.handOff(ctx, c) })
+}
+
+// conclude answers a start whose first attempts were begun and given some time:
+// with their outcome if that is known, or else with a workflow that takes over.
+func (s *service) conclude(ctx context.Context, calls []*call, outcome func() (_ reply, known bool, _ error), handOff func() (reply, error)) (reply, error) {
+	if s.handler.isDraining() {
+		// The process that would take them over is about to end, and its worker runs no
+		// workflow any more: the calls may well end before either.
+		awaitAll(calls, leftOf(ctx)-handOffTime)
 	}
-	answer, err := st.handOff(ctx, c)
-	if err == nil {
+	if answer, known, err := outcome(); known {
+		return answer, err
+	}
+	answer, failure := handOff()
+	if failure == nil {
 		return answer, nil
 	}
-	// Temporal does not take it now. The call may end in time all the same, and if
-	// it does not the operation is started again, and finds it running.
-	warn(st.handler.logger(ctx), "Handing a running call off failed", "MCPServer", st.name, "error", err)
-	last := time.NewTimer(leftOf(ctx))
-	defer last.Stop()
-	select {
-	case <-c.ended:
-		st.handler.running.pay(c)
-		return st.settle(ctx, c)
-	case <-last.C:
-		return reply{}, err
+	// Temporal does not take them now. They may end in time all the same, and if
+	// they do not the operation is started again, and finds them running.
+	warn(s.handler.logger(ctx), "Handing a running call off failed", "MCPServer", s.name, "error", failure)
+	awaitAll(calls, leftOf(ctx))
+	answer, known, err := outcome()
+	if !known {
+		return reply{}, failure
+	}
+	for _, c := range calls {
+		s.handler.running.pay(c)
+	}
+	return answer, err
+}
+
+// awaitAll waits until the calls have ended, not longer than the given time. Nil is
+// one that was not begun.
+func awaitAll(calls []*call, longest time.Duration) {
+	timer := time.NewTimer(max(0, longest))
+	defer timer.Stop()
+	for _, c := range calls {
+		if c == nil {
+			continue
+		}
+		select {
+		case <-c.ended:
+		case <-timer.C:
+			return
+		}
 	}
 }
 
@@ -239,8 +258,7 @@ func (st *start) settle(ctx context.Context, c *call) (reply, error) {
 // after reports whether another attempt is to follow on a first one that has
 // ended, and how far the request has come then.
 func (st *start) after(c *call) (durableState, bool) {
-	switch {
-	case c.failure == nil:
+	if c.failure == nil {
 		return durableState{}, false
 	}
 	left, over := remaining(st.req.options, time.Since(c.began))
@@ -265,8 +283,12 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 
 // leftOfAttempt is the time that a first attempt has left.
 func leftOfAttempt(options mcpnexus.RequestOptions, c *call) time.Duration {
-	return max(time.Second, limitAttempt(options, 0).within-time.Since(c.began))
+	return max(leastLeft, limitAttempt(options, 0).within-time.Since(c.began))
 }
+
+// leastLeft is the least time that the workflow has to ask for an outcome, which is
+// there already or about to be.
+const leastLeft = time.Second
 
 // inline makes all attempts within the time of the Nexus request. Without a
 // deadline, outside of a Temporal worker, there is one attempt.
@@ -305,36 +327,46 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 // given end; only one if ctx has no deadline.
 func (st *start) launchInline(ctx context.Context, key string, end time.Time) *call {
 	_, bounded := ctx.Deadline()
-	return st.launch(ctx, key, noLimit, func(ctx context.Context) (json.RawMessage, error) {
+	return st.launch(ctx, key, noLimit, func(ctx context.Context, finish func(json.RawMessage, error)) {
 		began := time.Now()
-		for attempts := int32(1); ; attempts++ {
+		limit := func() attemptLimit {
 			limit := limitAttempt(st.req.options, time.Since(began))
 			if bounded {
 				limit = limit.beforeEnd(end)
 			}
-			result, err := st.try(ctx, limit, st.op, st.req)
-			if err == nil || !bounded || st.handler.life.Err() != nil {
-				return result, err
-			}
-			left, over := remaining(st.req.options, time.Since(began))
-			delay, again := retryDelay(st.req.options, attempts, st.contractError(st.op, st.req, err), left)
-			if !again || over || delay >= time.Until(end) {
-				return nil, err
-			}
-			select {
-			case <-time.After(delay):
-			case <-st.handler.life.Done():
-				return nil, errStopping
-			}
+			return limit
 		}
+		st.tryThen(ctx, limit(), st.op, st.req, func(result json.RawMessage, err error) {
+			for attempts := int32(1); err != nil && bounded && st.handler.life.Err() == nil; attempts++ {
+				left, over := remaining(st.req.options, time.Since(began))
+				delay, again := retryDelay(st.req.options, attempts, st.contractError(st.op, st.req, err), left)
+				if !again || over || delay >= time.Until(end) {
+					break
+				}
+				select {
+				case <-time.After(delay):
+					result, err = st.try(ctx, limit(), st.op, st.req)
+				case <-st.handler.life.Done():
+					err = errStopping
+				}
+			}
+			finish(result, err)
+		})
 	})
 }
 
 const noLimit = 1 << 30
 
+// launchFirst begins a call, or joins one, that makes the first attempt.
+func (st *start) launchFirst(ctx context.Context, key string, room int) *call {
+	return st.launch(ctx, key, room, func(ctx context.Context, finish func(json.RawMessage, error)) {
+		st.tryThen(ctx, limitAttempt(st.req.options, 0), st.op, st.req, finish)
+	})
+}
+
 // launch begins a call, or joins the one that an earlier start of the operation
-// began. Nil when the process has too many.
-func (st *start) launch(ctx context.Context, key string, room int, run func(context.Context) (json.RawMessage, error)) *call {
+// began. Nil when the process has too many. What runs must finish once.
+func (st *start) launch(ctx context.Context, key string, room int, run func(ctx context.Context, finish func(json.RawMessage, error))) *call {
 	running := st.handler.running
 	c, known := running.begin(ctx, key, room)
 	if c == nil || known {
@@ -342,11 +374,10 @@ func (st *start) launch(ctx context.Context, key string, room int, run func(cont
 	}
 	ctx = withProgress(c.ctx, st.options.RequestID, remember(&c.progress))
 	st.handler.calls.Add(1) // cannot be done yet: the start counts
-	go func() {
+	go run(ctx, func(result json.RawMessage, err error) {
 		defer st.handler.calls.Done()
-		result, err := run(ctx)
 		running.end(c, st.ending(st.op, st.req, result, err))
-	}()
+	})
 	return c
 }
 
@@ -365,42 +396,43 @@ func (s *service) ending(op operation, req *request, result json.RawMessage, err
 // try makes one attempt and returns when its time is over, whatever the attempt
 // does. The worker's stop ends it with errStopping.
 func (s *service) try(ctx context.Context, limit attemptLimit, op operation, req *request) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit.within, limit.cause)
-	ctx, abort := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.handler.life, func() { abort(errStopping) })
-
-	type ended struct {
+	type end struct {
 		result json.RawMessage
 		err    error
 	}
-	ends := make(chan ended, 1)
-	go func() {
-		defer cancel()
-		defer stop()
-		var e ended
-		e.result, e.err = s.attempt(ctx, op, req)
-		if _, lost := errors.AsType[*lostSession](e.err); lost {
-			// The server has not read the request. It gets it in a new session.
-			e.result, e.err = s.attempt(ctx, op, req)
-		}
-		ends <- e
-	}()
+	ends := make(chan end, 1)
+	go s.tryThen(ctx, limit, op, req, func(result json.RawMessage, err error) { ends <- end{result, err} })
+	e := <-ends
+	return e.result, e.err
+}
 
-	select {
-	case e := <-ends:
-		return e.result, e.err
-	case <-ctx.Done():
+// tryThen is try that hands the outcome to then. It returns when the attempt and
+// then have.
+func (s *service) tryThen(ctx context.Context, limit attemptLimit, op operation, req *request, then func(json.RawMessage, error)) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit.within, limit.cause)
+	defer cancel()
+	ctx, abort := context.WithCancelCause(ctx)
+	defer context.AfterFunc(s.handler.life, func() { abort(errStopping) })()
+	var once sync.Once
+	ended := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		// The request is being cancelled on the wire. It may have been answered at
+		// the same moment, and an answer is worth more than a timeout.
+		settle := time.NewTimer(settleTime)
+		defer settle.Stop()
+		select {
+		case <-ended:
+		case <-settle.C:
+			once.Do(func() { then(nil, context.Cause(ctx)) })
+		}
+	})()
+	result, err := s.attempt(ctx, op, req)
+	if _, lost := errors.AsType[*lostSession](err); lost {
+		// The server has not read the request. It gets it in a new session.
+		result, err = s.attempt(ctx, op, req)
 	}
-	// The request is being cancelled on the wire. It may have been answered at
-	// the same moment, and an answer is worth more than a timeout.
-	settle := time.NewTimer(settleTime)
-	defer settle.Stop()
-	select {
-	case e := <-ends:
-		return e.result, e.err
-	case <-settle.C:
-		return nil, context.Cause(ctx)
-	}
+	close(ended)
+	once.Do(func() { then(result, err) })
 }
 
 // failed is the answer to a start whose request has failed for good.

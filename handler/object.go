@@ -20,14 +20,31 @@ func (o object) object(name string) (object, error) {
 	if !ok || string(raw) == "null" {
 		return object{}, nil
 	}
-	if member := scanObject(raw); member != nil {
-		return member, nil
-	}
-	var member object
-	if err := json.Unmarshal(raw, &member); err != nil {
+	member, err := decodeObject(raw)
+	if err != nil {
 		return nil, fmt.Errorf("%s is not a JSON object", name)
 	}
 	return member, nil
+}
+
+// decodeObject decodes valid JSON that should be an object. The members stay a part
+// of it.
+func decodeObject(raw json.RawMessage) (object, error) {
+	if o := scanObject(raw); o != nil {
+		return o, nil
+	}
+	var o object
+	err := json.Unmarshal(raw, &o)
+	return o, err
+}
+
+// decodeString decodes valid JSON that should be a string.
+func decodeString(raw json.RawMessage) (text string, err error) {
+	if len(raw) >= 2 && raw[0] == '"' && isPlain(string(raw[1:len(raw)-1])) {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	err = json.Unmarshal(raw, &text)
+	return text, err
 }
 
 // with returns a copy of o in which name has another value.
@@ -60,11 +77,14 @@ func encode(value any) json.RawMessage {
 // encode scans each once more, to leave spaces out.
 func (o object) join() json.RawMessage {
 	size := len("{}")
+	names := make([]string, 0, 8) // few have more, and these take no allocation
 	for name, value := range o {
 		size += len(name) + len(value) + len(`"":,`)
+		names = append(names, name)
 	}
+	slices.Sort(names)
 	out := append(make(json.RawMessage, 0, size), '{')
-	for i, name := range slices.Sorted(maps.Keys(o)) {
+	for i, name := range names {
 		if i > 0 {
 			out = append(out, ',')
 		}

@@ -96,15 +96,17 @@ func (r *progressReports) follow(ctx context.Context, meta object) (stop func())
 func (r *progressReports) remove(token any, report *progressReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.waiting[token]) == 1 { // itself
+		delete(r.waiting, token)
+		return
+	}
 	others := make([]*progressReport, 0, len(r.waiting[token]))
 	for _, other := range r.waiting[token] {
 		if other != report {
 			others = append(others, other)
 		}
 	}
-	if r.waiting[token] = others; len(others) == 0 {
-		delete(r.waiting, token)
-	}
+	r.waiting[token] = others
 }
 
 // notified reports one notification to the request that it is about.

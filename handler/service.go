@@ -123,7 +123,7 @@ func (s *service) accept(options mcpnexus.RequestOptions) error {
 }
 
 // parseRequest depends on nothing but its arguments.
-func parseRequest(op operation, input json.RawMessage, start nexus.StartOperationOptions, defaults mcpnexus.RequestOptions) (*request, error) {
+func parseRequest(op operation, input json.RawMessage, start nexus.StartOperationOptions, defaults mcpnexus.RequestOptions) (_ *request, err error) {
 	req := &request{id: start.RequestID, options: defaults}
 	if len(input) > mcpnexus.MaxRequestBytes {
 		return req, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), mcpnexus.MaxRequestBytes)
@@ -132,7 +132,10 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 		return req, errors.New("the input is not UTF-8, as JSON must be")
 	}
 	if len(input) > 0 && string(input) != "null" {
-		if err := json.Unmarshal(input, &req.params); err != nil {
+		if json.Valid(input) {
+			req.params, err = decodeObject(input)
+		}
+		if req.params == nil || err != nil {
 			return req, errors.New("the input is not a JSON object, want the params of the MCP request")
 		}
 	}
@@ -141,7 +144,7 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 		if !ok {
 			return req, fmt.Errorf("the input has no %q", op.subject)
 		}
-		if err := json.Unmarshal(raw, &req.subject); err != nil {
+		if req.subject, err = decodeString(raw); err != nil {
 			return req, fmt.Errorf("%s: %.64s is not a string", op.subject, raw)
 		}
 		// It travels in an HTTP header too (SEP-2243).

@@ -42,6 +42,8 @@ type session struct {
 	memory toolMemory
 	// tools are those that were last listed here, nil before.
 	tools atomic.Pointer[toolSet]
+	// headers are the names of the tools that have params which travel in headers.
+	headers atomic.Pointer[map[string]bool]
 	// sharesTools is true when the server lists the same tools on every connection:
 	// without sessions it cannot do otherwise.
 	sharesTools atomic.Bool
@@ -210,11 +212,13 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 	if inHeaders {
 		// Not at any price: a server that wants headers refuses a call without, and
 		// has not run it.
-		select {
-		case <-s.learnTools(params):
-		case <-halfway(ctx):
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+		if learned := s.learnTools(params); !isClosed(learned) { // a timer has its price
+			select {
+			case <-learned:
+			case <-halfway(ctx):
+			case <-ctx.Done():
+				return nil, nil, context.Cause(ctx)
+			}
 		}
 	}
 	raw, result, err := s.callOnce(ctx, method, params)
@@ -243,7 +247,7 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (j
 	ctx, cancel := context.WithCancel(withExchange(ctx, ex))
 	defer cancel()
 	defer ex.close()
-	result, err := s.exchange(ctx, method, params, wire)
+	result, err := s.exchange(ctx, ex, method, params)
 	raw, result, failure := outcome(ctx, ex, method, result, err)
 	if failure != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		// The connection may be closed next.
@@ -254,20 +258,35 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (j
 
 // exchange sends a request through the SDK, whose panics are errors: see
 // [decodeResult].
-func (s *session) exchange(ctx context.Context, method string, params object, wire json.RawMessage) (result mcp.Result, err error) {
+func (s *session) exchange(ctx context.Context, ex *exchange, method string, params object) (result mcp.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			result, err = nil, fmt.Errorf("panic: %v", p)
 		}
 	}()
-	if method != "tools/call" {
-		return s.send(ctx, method, s.request(wire))
-	}
-	// Only CallTool knows how to put params into Mcp-Param-* headers (SEP-2243).
 	var name string
-	_ = json.Unmarshal(params["name"], &name)
-	return s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
+	if field := subjects[method]; field != "" {
+		name, _ = decodeString(params[field])
+	}
+	switch {
+	case method == "tools/call" && s.hasHeaders(name):
+		// Only CallTool knows how to put params into Mcp-Param-* headers (SEP-2243).
+		return s.client.CallTool(ctx, &mcp.CallToolParams{Name: name})
+	case s.http:
+		ex.addParams, ex.name = true, name
+		return s.send(ctx, method, bareRequest{s.request(nil)})
+	}
+	return s.send(ctx, method, s.request(ex.params))
 }
+
+// subjects are the params by method that are repeated in the header Mcp-Name.
+var subjects = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+// A bareRequest has no params, for the SDK to send none.
+type bareRequest struct{ mcp.Request }
+
+// GetParams implements [mcp.Request].
+func (bareRequest) GetParams() mcp.Params { return nil }
 
 // wire completes the params with their _meta, to which it adds what every request
 // of a sessionless protocol version carries (SEP-2575). The caller may have declared its own

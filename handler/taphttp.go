@@ -5,11 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -30,7 +33,8 @@ type tapRoundTripper struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
-	ex := exchangeFrom(req.Context())
+	ctx := req.Context()
+	ex := exchangeFrom(ctx)
 	id, isCall := requestID(req)
 	if ex != nil && ex.params != nil && t.answers && req.Method == http.MethodPost && !isCall {
 		// A call has nothing else to post than word of its cancellation.
@@ -45,14 +49,31 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if isCall && t.answers {
 		ex.begin(id)
+		if ex.addParams {
+			var err error
+			if req, err = ex.withParams(req); err != nil {
+				return nil, err
+			}
+		}
 	}
 	last := req.Header.Get("Last-Event-ID")
 	resumes := t.answers && req.Method == http.MethodGet && last != ""
 	if resumes && !ex.resume(last) {
 		return ex.brokenStream(req), nil
 	}
+	release := func() {}
+	if t.answers {
+		var reading context.Context
+		reading, release = ex.untilRead(ctx)
+		req = req.WithContext(reading)
+	}
 	resp, err := t.next.RoundTrip(req)
-	if resumes && req.Context().Err() == nil {
+	if err != nil {
+		release()
+	} else {
+		resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
+	}
+	if resumes && ctx.Err() == nil {
 		// The SDK takes up a stream that broke off. If it cannot, it gives the
 		// connection up; but only this call's stream is broken.
 		if err != nil || resp.StatusCode/100 != 2 || mediaType(resp.Header) != "text/event-stream" {
@@ -111,6 +132,88 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// withParams returns the request with the params that the SDK has left out, and
+// with the header that it would have read from them (SEP-2243). The SDK decodes the
+// params of each request twice for its headers, into 32 KB of memory each time.
+func (ex *exchange) withParams(req *http.Request) (*http.Request, error) {
+	body, err := io.ReadAll(req.Body)
+	req.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	open, ok := bytes.CutSuffix(bytes.TrimSpace(body), []byte("}"))
+	if !ok {
+		return nil, fmt.Errorf("the request %.100q is not a JSON object", body)
+	}
+	whole := slices.Concat(open, []byte(`,"params":`), ex.params, []byte("}"))
+	out := *req
+	out.ContentLength = int64(len(whole))
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
+	out.Body, _ = out.GetBody()
+	if ex.name != "" && out.Header.Get("Mcp-Method") != "" {
+		out.Header = out.Header.Clone()
+		out.Header.Set("Mcp-Name", ex.name)
+	}
+	return &out, nil
+}
+
+// untilRead returns a context for an HTTP request that ends with the call, but not
+// while the response is read to its end once the answer is there: a response that
+// is not costs the TCP connection. The SDK reads on when the call has returned.
+func (ex *exchange) untilRead(ctx context.Context) (_ context.Context, release func()) {
+	reading, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	r := &reader{stop: stop, cancel: cancel}
+	ex.mu.Lock()
+	ex.reader = r
+	ex.mu.Unlock()
+	return reading, r.release
+}
+
+// A reader is who reads the response of an exchange.
+type reader struct {
+	stop   func() bool
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	released bool
+	late     *time.Timer
+}
+
+// outlive lets the reader go on for a while after the call.
+func (r *reader) outlive() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.released && r.stop() {
+		r.late = time.AfterFunc(endTimeout, func() { r.cancel(errUnended) })
+	}
+}
+
+var errUnended = errors.New("the response did not end after the answer")
+
+// release says that the response was read.
+func (r *reader) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.released = true; r.late != nil {
+		r.late.Stop()
+	}
+	r.stop()
+	r.cancel(nil)
+}
+
+// releasingBody is a response's body that releases a context when it is closed.
+type releasingBody struct {
+	io.ReadCloser
+	release func()
+}
+
+// Close implements [io.Closer].
+func (b *releasingBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}
+
 // tell sends what has no answer: word of a cancellation, or what the client says
 // to something that the server asked. Nobody depends on how the server takes it,
 // but the SDK would give the connection up, and wait for ever.
@@ -137,6 +240,8 @@ const (
 	// tellTimeout is how long the server may take to accept a message without an
 	// answer.
 	tellTimeout = 10 * time.Second
+	// endTimeout is how long the server may take to end a response after the answer.
+	endTimeout = time.Second
 	// maxDiscarded is the most bytes that are read of what nobody wants.
 	maxDiscarded = 64 << 10
 )
@@ -248,7 +353,7 @@ func (t *eventTap) Close() error { return t.body.Close() }
 
 // next reads one event and puts it into out.
 func (t *eventTap) next() {
-	var data bytes.Buffer
+	var data []byte
 	var size int64
 	tooLarge, hasData, message := false, false, true
 	for {
@@ -262,11 +367,11 @@ func (t *eventTap) next() {
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
 		case "data":
-			if hasData {
-				data.WriteByte('\n')
+			if !hasData {
+				data, hasData = value, true
+				break
 			}
-			hasData = true
-			data.Write(value)
+			data = append(append(data, '\n'), value...)
 		case "event":
 			message = len(value) == 0 || string(value) == "message"
 		case "id", "retry":
@@ -279,7 +384,7 @@ func (t *eventTap) next() {
 			break
 		}
 	}
-	if t.err != nil && !tooLarge && (!hasData || !json.Valid(data.Bytes())) {
+	if t.err != nil && !tooLarge && (!hasData || !json.Valid(data)) {
 		// The end of the stream discards an event that it cuts off, but some servers
 		// leave the last line's end, or the empty line, out after a whole one.
 		t.out.Reset()
@@ -288,8 +393,8 @@ func (t *eventTap) next() {
 	switch {
 	case tooLarge:
 		t.write(t.ex.refuse(verdict{Size: t.limit + 1}))
-	case hasData && message && data.Len() > 0:
-		t.write(t.inspect(data.Bytes()))
+	case hasData && message && len(data) > 0:
+		t.write(t.inspect(data))
 	case t.out.Len() > 0:
 		t.write(nil) // an event that only carries the ID to resume from
 	}
@@ -309,6 +414,7 @@ func (t *eventTap) inspect(message []byte) []byte {
 }
 
 func (t *eventTap) write(data []byte) {
+	t.out.Grow(len(data) + len("data: \n\n"))
 	for line := range bytes.Lines(data) {
 		t.writeField("data", bytes.TrimSuffix(line, []byte("\n")))
 	}

@@ -96,9 +96,11 @@ func (s *session) forgetTools() {
 func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.Tool]bool, error) {
 	valid := make(map[*mcp.Tool]bool, len(tools))
 	var annotated []*mcp.Tool
+	names := map[string]bool{}
 	for _, tool := range tools {
 		if hasKey(tool.InputSchema, "x-mcp-header") {
 			annotated = append(annotated, tool)
+			names[tool.Name] = true
 		} else {
 			valid[tool] = true
 		}
@@ -108,10 +110,18 @@ func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.T
 	if err != nil {
 		return nil, err
 	}
+	s.headers.Store(&names)
 	for _, tool := range res.Tools {
 		valid[tool] = true
 	}
 	return valid, nil
+}
+
+// hasHeaders reports whether params of the tool travel in headers, as far as the
+// tools are known.
+func (s *session) hasHeaders(tool string) bool {
+	names := s.headers.Load()
+	return names != nil && (*names)[tool]
 }
 
 // hasKey reports whether an object in a decoded JSON value has the key.
