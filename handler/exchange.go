@@ -39,7 +39,7 @@ type exchange struct {
 	withdraw  func()
 
 	mu         sync.Mutex
-	reader     *reader // nil where the answer does not come in an HTTP response
+	reader     *reader // of the HTTP response that brings the answer, nil where none does
 	id         string  // of the request, in JSON
 	closed     bool
 	answer     *answer

@@ -409,13 +409,16 @@ func (s *service) try(ctx context.Context, limit attemptLimit, op operation, req
 // tryThen is try that hands the outcome to then. It returns when the attempt and
 // then have.
 func (s *service) tryThen(ctx context.Context, limit attemptLimit, op operation, req *request, then func(json.RawMessage, error)) {
+	var once sync.Once
+	// Of an attempt that ends its goroutine, as the tests of a publisher's transport
+	// may do, somebody must hear all the same.
+	defer once.Do(func() { then(nil, errors.New("the transport has ended the goroutine of the request")) })
 	ctx, cancel := context.WithTimeoutCause(ctx, limit.within, limit.cause)
 	defer cancel()
 	ctx, abort := context.WithCancelCause(ctx)
 	defer context.AfterFunc(s.handler.life, func() { abort(errStopping) })()
-	var once sync.Once
 	ended := make(chan struct{})
-	defer context.AfterFunc(ctx, func() {
+	heeded := context.AfterFunc(ctx, func() {
 		// The request is being cancelled on the wire. It may have been answered at
 		// the same moment, and an answer is worth more than a timeout.
 		settle := time.NewTimer(settleTime)
@@ -425,13 +428,15 @@ func (s *service) tryThen(ctx context.Context, limit attemptLimit, op operation,
 		case <-settle.C:
 			once.Do(func() { then(nil, context.Cause(ctx)) })
 		}
-	})()
+	})
+	defer heeded()
 	result, err := s.attempt(ctx, op, req)
 	if _, lost := errors.AsType[*lostSession](err); lost {
 		// The server has not read the request. It gets it in a new session.
 		result, err = s.attempt(ctx, op, req)
 	}
 	close(ended)
+	heeded() // before then, which may end ctx
 	once.Do(func() { then(result, err) })
 }
 

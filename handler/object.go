@@ -27,7 +27,7 @@ func (o object) object(name string) (object, error) {
 	return member, nil
 }
 
-// decodeObject decodes valid JSON that should be an object. The members stay a part
+// decodeObject decodes valid JSON that should be an object. The members may be parts
 // of it.
 func decodeObject(raw json.RawMessage) (object, error) {
 	if o := scanObject(raw); o != nil {

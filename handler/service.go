@@ -132,10 +132,11 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 		return req, errors.New("the input is not UTF-8, as JSON must be")
 	}
 	if len(input) > 0 && string(input) != "null" {
-		if json.Valid(input) {
+		valid := json.Valid(input)
+		if valid {
 			req.params, err = decodeObject(input)
 		}
-		if req.params == nil || err != nil {
+		if !valid || err != nil {
 			return req, errors.New("the input is not a JSON object, want the params of the MCP request")
 		}
 	}

@@ -62,15 +62,26 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return ex.brokenStream(req), nil
 	}
 	release := func() {}
-	if t.answers {
+	if isCall && t.answers || resumes {
+		if ctx.Err() != nil {
+			// The transport would not send it, but hears of the end a moment later.
+			if req.Body != nil {
+				req.Body.Close()
+			}
+			return nil, context.Cause(ctx)
+		}
 		var reading context.Context
 		reading, release = ex.untilRead(ctx)
 		req = req.WithContext(reading)
 	}
 	resp, err := t.next.RoundTrip(req)
-	if err != nil {
+	switch {
+	case err != nil:
 		release()
-	} else {
+	case resp.Body == nil: // of a publisher's RoundTripper
+		release()
+		resp.Body = http.NoBody
+	default:
 		resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
 	}
 	if resumes && ctx.Err() == nil {
@@ -134,7 +145,7 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // withParams returns the request with the params that the SDK has left out, and
 // with the header that it would have read from them (SEP-2243). The SDK decodes the
-// params of each request twice for its headers, into 32 KB of memory each time.
+// params of a request up to twice for its headers, into 32 KB of memory each time.
 func (ex *exchange) withParams(req *http.Request) (*http.Request, error) {
 	body, err := io.ReadAll(req.Body)
 	req.Body.Close()
@@ -167,8 +178,18 @@ func (ex *exchange) untilRead(ctx context.Context) (_ context.Context, release f
 	ex.mu.Lock()
 	ex.reader = r
 	ex.mu.Unlock()
-	return reading, r.release
+	return &sameDeadline{Context: reading, of: ctx}, r.release
 }
+
+// sameDeadline is a context that tells another one's deadline, for RoundTrippers
+// that ask.
+type sameDeadline struct {
+	context.Context
+	of context.Context
+}
+
+// Deadline implements [context.Context].
+func (c *sameDeadline) Deadline() (time.Time, bool) { return c.of.Deadline() }
 
 // A reader is who reads the response of an exchange.
 type reader struct {
@@ -241,7 +262,8 @@ const (
 	// answer.
 	tellTimeout = 10 * time.Second
 	// endTimeout is how long the server may take to end a response after the answer.
-	endTimeout = time.Second
+	// One that does not end holds a TCP connection for that long.
+	endTimeout = 200 * time.Millisecond
 	// maxDiscarded is the most bytes that are read of what nobody wants.
 	maxDiscarded = 64 << 10
 )
