@@ -208,12 +208,13 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 			over.Reset(state.Delay)
 		}
 	})
+	var states []callState
 	return b.conclude(ctx, calls, func() (reply, bool, error) {
-		if !settled(b.standing(calls)) {
+		if states = b.standing(calls); !settled(states) {
 			return reply{}, false, nil
 		}
 		return b.answer(calls), true, nil
-	}, func() (reply, error) { return b.durable(ctx, b.standing(calls)) })
+	}, func() (reply, error) { return b.durable(ctx, states) })
 }
 
 // inline makes all attempts of all calls within the time of the Nexus request.

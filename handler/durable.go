@@ -2,9 +2,12 @@ package handler
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -23,11 +26,14 @@ import (
 const (
 	// WorkflowType is the type of the workflow that sees an operation to its end
 	// when the Nexus request does not. Its ID is nexusmcp/<service>/<operation>/
-	// and the request ID of the Nexus operation, its task queue is the worker's.
+	// and the request ID of the Nexus operation, escaped as in a URL's path. Its task
+	// queue is the worker's.
 	WorkflowType = "MCPRequest"
 	// AttemptActivityType and the server's name, with a slash between them, are the
-	// type of the activity that sends a request to an MCP server. Each attempt of
-	// the activity is one of the request. It runs on the worker's task queue.
+	// type of the activity that sends a request to an MCP server. An attempt of the
+	// activity makes one of the request, at most: one that follows on an attempt that
+	// had sent a request which may be sent only once fails and sends nothing. It runs
+	// on the worker's task queue.
 	AttemptActivityType = "MCPAttempt"
 	// BatchWorkflowType is the type of the workflow that does the same for a
 	// call-tools operation. It sees each of the calls to its end as a workflow of
@@ -169,9 +175,22 @@ func startWorkflow(ctx context.Context, temporal temporalnexus.NexusClient, opti
 // maxSummary is what a Temporal server takes for a summary, in bytes.
 const maxSummary = 400
 
-// workflowID is within what a Temporal server takes, 1000 bytes.
+// workflowID is within what a Temporal server takes, 1000 bytes, and within what a
+// gRPC header takes, printable ASCII: the SDK puts it into one.
 func workflowID(service, operation, requestID string) string {
-	return fmt.Sprintf("nexusmcp/%s/%s/%s", truncate(service, 500), operation, truncate(requestID, 400))
+	return fmt.Sprintf("nexusmcp/%s/%s/%s", idPart(service, 500), operation, idPart(requestID, 400))
+}
+
+// idPart escapes a part of an ID, as in a URL's path. What is too long is told apart
+// by a hash.
+func idPart(part string, longest int) string {
+	escaped := url.PathEscape(part)
+	if len(escaped) <= longest {
+		return escaped
+	}
+	hash := sha256.Sum256([]byte(part))
+	end := "~" + hex.EncodeToString(hash[:16])
+	return escaped[:longest-len(end)] + end
 }
 
 // operationTimeout is what the caller's operation has left, zero when it has no

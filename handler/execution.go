@@ -199,7 +199,8 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 }
 
 // conclude answers a start whose first attempts were begun and given some time:
-// with their outcome if that is known, or else with a workflow that takes over.
+// with their outcome if that is known, or else with a workflow that takes over. It
+// hands nothing off before it has asked for the outcome.
 func (s *service) conclude(ctx context.Context, calls []*call, outcome func() (_ reply, known bool, _ error), handOff func() (reply, error)) (reply, error) {
 	if s.handler.isDraining() {
 		// The process that would take them over is about to end, and its worker runs no

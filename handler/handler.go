@@ -58,7 +58,9 @@ type Options struct {
 	// started it before it is handed off to a durable workflow, if the request's
 	// execution is auto. Zero means [DefaultInlineWindow]. When it is not known yet
 	// what the tool declares, as before a server's first call, finding out may take
-	// as long again. What a call takes of a Nexus request is not available to
+	// as long again. More than the Nexus request has, but for what handing off takes,
+	// is cut down to that: about six seconds under the Temporal server's default. What a
+	// call takes of a Nexus request is not available to
 	// others: the Temporal server keeps about a hundred open for each endpoint and
 	// calling namespace. It cannot be cancelled within that time either.
 	InlineWindow time.Duration

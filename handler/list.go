@@ -65,11 +65,13 @@ func (s *session) list(ctx context.Context, kind listKind, params object, limit 
 		s.toolsKnown(newToolSet(tools), since)
 	}
 	if kind == listTools && s.http && s.modern() {
-		valid, err := s.validTools(ctx, tools)
+		valid, err := s.validTools(ctx, tools, !cut)
 		if err != nil {
 			return nil, err
 		}
-		s.toolsListed()
+		if !cut {
+			s.toolsListed()
+		}
 		merged.keep(func(i int) bool { return i < len(tools) && valid[tools[i]] })
 	}
 	return merged.result(kind), nil

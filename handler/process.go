@@ -42,7 +42,7 @@ func (h *Handler) processQueue(c client.Client) (string, error) {
 	if err != nil {
 		host = "unknown"
 	}
-	queue := processQueue{name: fmt.Sprintf("nexusmcp/%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))}
+	queue := processQueue{name: fmt.Sprintf("nexusmcp/%s/%d/%s", idPart(host, 255), os.Getpid(), strings.ToLower(rand.Text()[:8]))}
 	if !h.mocked {
 		if queue.worker, err = newProcessWorker(c, queue.name); err == nil {
 			for _, name := range h.order {

@@ -1,9 +1,11 @@
 package handler_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -261,6 +263,14 @@ func TestWhatACommandPrintsBesidesItsMessagesIsLogged(t *testing.T) {
 	}
 }
 
+func TestAProgramThatPrintsOnAndOnDoesNotFillTheLog(t *testing.T) {
+	p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{Banner: strings.Repeat("files\n", 1000)})})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+	require.NoError(t, err)
+	assert.EqualValues(t, 20, p.log.count("something else than a message"))
+	assert.EqualValues(t, 1, p.log.count("goes on writing"))
+}
+
 func TestStderrGoesToTheLogAndDoesNotBlockTheServer(t *testing.T) {
 	p := publish(t, handler.Server{Name: "rude", Transport: rudeStdio(t, rude.Options{})})
 	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"flood-stderr","arguments":{"bytes":5000000}}`)
@@ -346,6 +356,58 @@ func TestParamsThatTravelInHeadersDo(t *testing.T) {
 	server.RemoveTools("route")
 	add("Area")
 	assert.Contains(t, call(), "routed by eu", "also when the tool's definition has changed")
+}
+
+func TestAListFromACursorAddsToTheToolsWhoseParamsTravelInHeaders(t *testing.T) {
+	const pageSize = 3
+	server := mcp.NewServer(&mcp.Implementation{Name: "headers", Version: "1"}, &mcp.ServerOptions{PageSize: pageSize})
+	for i := range 2 * pageSize {
+		header := fmt.Sprintf("Region-%d", i)
+		server.AddTool(&mcp.Tool{Name: fmt.Sprintf("route-%d", i), InputSchema: map[string]any{"type": "object", "properties": map[string]any{
+			"region": map[string]any{"type": "string", "x-mcp-header": header}}}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
+	}
+	requests := make(chan string, 1000)
+	streamable := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})
+	cursors := make(chan string, 1)
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		requests <- r.Header.Get("Mcp-Method")
+		var list struct {
+			Params struct{ Cursor string }
+		}
+		if json.Unmarshal(body, &list) == nil && list.Params.Cursor != "" {
+			select {
+			case cursors <- list.Params.Cursor:
+			default:
+			}
+		}
+		streamable.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "headers", Transport: handler.HTTP{Endpoint: listener.URL}})
+	callAll := func() {
+		for i := range 2 * pageSize {
+			_, err := p.do(t.Context(), "headers", mcpnexus.OperationCallTool, fmt.Sprintf(`{"name":"route-%d","arguments":{"region":"eu"}}`, i))
+			assert.NoError(t, err)
+		}
+	}
+	callAll() // lists the tools
+	for len(requests) > 0 {
+		<-requests
+	}
+	_, err := p.do(t.Context(), "headers", mcpnexus.OperationListTools, `{"cursor":"`+<-cursors+`"}`)
+	require.NoError(t, err)
+	require.Equal(t, "tools/list", <-requests)
+	callAll()
+	assert.Len(t, requests, 2*pageSize)
+	for len(requests) > 0 {
+		assert.Equal(t, "tools/call", <-requests, "none was refused for its headers")
+	}
 }
 
 func TestAToolWithAnInvalidHeaderAnnotationIsNotOffered(t *testing.T) {

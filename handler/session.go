@@ -42,13 +42,17 @@ type session struct {
 	memory toolMemory
 	// tools are those that were last listed here, nil before.
 	tools atomic.Pointer[toolSet]
-	// headers are the names of the tools that have params which travel in headers.
-	headers atomic.Pointer[map[string]bool]
+	// headers are the tools that have params which travel in headers, by name, as
+	// the SDK was given them.
+	headers atomic.Pointer[map[string]*mcp.Tool]
 	// sharesTools is true when the server lists the same tools on every connection:
 	// without sessions it cannot do otherwise.
 	sharesTools atomic.Bool
 	// progress has the requests whose progress is reported.
 	progress progressReports
+
+	// giving is held while the SDK is given the tools of headers.
+	giving sync.Mutex
 
 	mu sync.Mutex
 	// learned is closed once the tools were listed for the headers' sake, or

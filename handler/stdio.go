@@ -25,6 +25,9 @@ const (
 	terminateAfter = 2 * time.Second
 	// stderrLine is the most bytes of one line of a server's stderr that are logged.
 	stderrLine = 4 << 10
+	// maxSkippedLogged is how many lines of a connection that are no messages are
+	// logged, each with as much of it.
+	maxSkippedLogged = 20
 )
 
 // stdioTransport runs a command and speaks newline-delimited JSON with it.
@@ -188,6 +191,8 @@ type messageLines struct {
 	limit  int64
 	ended  func() error // says why the output ended; nil when that is plain
 	out    []byte
+	// skipped counts the lines that were no messages.
+	skipped int
 }
 
 // Read implements [io.Reader].
@@ -259,7 +264,12 @@ func (m *messageLines) judge(line []byte, size int64, id func() (string, bool)) 
 	if id, ok := id(); ok {
 		return append(v.answer(id), '\n')
 	}
-	m.logger.Warn("MCP server wrote something else than a message to stdout; skipped", "bytes", size, "line", string(text[:min(len(text), stderrLine)]))
+	switch m.skipped++; {
+	case m.skipped <= maxSkippedLogged:
+		m.logger.Warn("MCP server wrote something else than a message to stdout; skipped", "bytes", size, "line", string(text[:min(len(text), stderrLine)]))
+	case m.skipped == maxSkippedLogged+1:
+		m.logger.Warn("MCP server goes on writing something else than messages to stdout; skipped, and not logged any more")
+	}
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, context.Cause(ctx)
 		}
 		var reading context.Context
-		reading, release = ex.untilRead(ctx)
+		reading, release = ex.untilRead(ctx, t.life)
 		req = req.WithContext(reading)
 	}
 	resp, err := t.next.RoundTrip(req)
@@ -170,11 +170,12 @@ func (ex *exchange) withParams(req *http.Request) (*http.Request, error) {
 
 // untilRead returns a context for an HTTP request that ends with the call, but not
 // while the response is read to its end once the answer is there: a response that
-// is not costs the TCP connection. The SDK reads on when the call has returned.
-func (ex *exchange) untilRead(ctx context.Context) (_ context.Context, release func()) {
+// is not costs the TCP connection. The SDK reads on when the call has returned, and
+// may until life ends.
+func (ex *exchange) untilRead(ctx, life context.Context) (_ context.Context, release func()) {
 	reading, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	r := &reader{stop: stop, cancel: cancel}
+	r := &reader{stop: stop, cancel: cancel, life: life}
 	ex.mu.Lock()
 	ex.reader = r
 	ex.mu.Unlock()
@@ -195,18 +196,25 @@ func (c *sameDeadline) Deadline() (time.Time, bool) { return c.of.Deadline() }
 type reader struct {
 	stop   func() bool
 	cancel context.CancelCauseFunc
+	life   context.Context
 
 	mu       sync.Mutex
 	released bool
-	late     *time.Timer
+	outlived func() // undoes outlive
 }
 
 // outlive lets the reader go on for a while after the call.
 func (r *reader) outlive() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.released && r.stop() {
-		r.late = time.AfterFunc(endTimeout, func() { r.cancel(errUnended) })
+	if r.released || !r.stop() {
+		return
+	}
+	giveUp := func() { r.cancel(errUnended) }
+	timer, stop := time.AfterFunc(endTimeout, giveUp), context.AfterFunc(r.life, giveUp)
+	r.outlived = func() {
+		timer.Stop()
+		stop()
 	}
 }
 
@@ -216,8 +224,8 @@ var errUnended = errors.New("the response did not end after the answer")
 func (r *reader) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.released = true; r.late != nil {
-		r.late.Stop()
+	if r.released = true; r.outlived != nil {
+		r.outlived()
 	}
 	r.stop()
 	r.cancel(nil)
@@ -362,10 +370,17 @@ type eventTap struct {
 // Read implements [io.Reader].
 func (t *eventTap) Read(p []byte) (int, error) {
 	for t.out.Len() == 0 {
-		if t.err != nil {
+		switch {
+		case t.err != nil:
 			return 0, t.err
+		case t.ex.received() != nil:
+			// What follows the answer interests nobody, but the TCP connection is of use
+			// again once the response was read.
+			_, _ = io.CopyN(io.Discard, t.in, maxDiscarded)
+			t.err = io.EOF
+		default:
+			t.next()
 		}
-		t.next()
 	}
 	return t.out.Read(p)
 }

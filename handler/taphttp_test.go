@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -203,3 +204,80 @@ func TestAnInputOfNullMayHaveSpaceAround(t *testing.T) {
 type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestARedirectedRequestKeepsItsParams(t *testing.T) {
+	for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, version := range []string{"", "2025-11-25"} {
+			t.Run(fmt.Sprint(status, " ", version), func(t *testing.T) {
+				server := rude.New(rude.Options{})
+				listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != "/here" {
+						http.Redirect(w, r, "/here", status)
+						return
+					}
+					server.ServeHTTP(w, r)
+				}))
+				t.Cleanup(listener.Close)
+				p := publish(t, handler.Server{Name: "moved", Transport: handler.HTTP{Endpoint: listener.URL}, ProtocolVersion: version})
+				out, err := p.do(t.Context(), "moved", mcpnexus.OperationCallTool, `{"name":"echo","arguments":{"a":[1]}}`)
+				require.NoError(t, err)
+				assert.Contains(t, out, `{"a":[1]}`)
+			})
+		}
+	}
+}
+
+func TestAPublishersRoundTripperSeesTheDeadlineAndMayAnswerWithoutABody(t *testing.T) {
+	_, c := rudeHTTP(t, rude.Options{})
+	deadlines := make(chan time.Duration, 1)
+	c.Client = &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+		if r.Header.Get("Mcp-Name") != "echo" {
+			return http.DefaultTransport.RoundTrip(r)
+		}
+		deadline, _ := r.Context().Deadline()
+		deadlines <- time.Until(deadline)
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r}, nil
+	})}
+	p := publish(t, handler.Server{Name: "rude", Transport: c})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"startToCloseTimeout":"1000s"}}}`)
+	e := contractError(t, err)
+	assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type, e.Message)
+	assert.InDelta(t, 1000, (<-deadlines).Seconds(), 100)
+}
+
+func TestAServerThatSendsOnAndOnAfterTheAnswerIsReadNoFurther(t *testing.T) {
+	for what, chunk := range map[string]string{
+		"bytes":         strings.Repeat("x", 16<<10),
+		"notifications": strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n", 100),
+		"answers":       strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n", 100),
+	} {
+		t.Run(what, func(t *testing.T) {
+			ended := make(chan error, 1)
+			server := rude.New(rude.Options{EventStream: true})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				server.ServeHTTP(w, r)
+				if r.Header.Get("Mcp-Name") != "echo" {
+					return
+				}
+				for {
+					if _, err := io.WriteString(w, chunk); err != nil {
+						ended <- err
+						return
+					}
+				}
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+			require.NoError(t, err)
+			select {
+			case err := <-ended:
+				assert.Error(t, err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("the response is still being read")
+			}
+			_, err = p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+			assert.NoError(t, err, "the session goes on")
+		})
+	}
+}

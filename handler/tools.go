@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -92,25 +93,34 @@ func (s *session) forgetTools() {
 // calls, and returns all whose x-mcp-header annotations are valid: the others must
 // not be offered (SEP-2243). The SDK learns from its own ListTools alone, which
 // the middleware lets answer with the given list. Of tools without annotations it
-// need not know: it would keep their schemas, and read one in each call.
-func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.Tool]bool, error) {
+// need not know: it would keep their schemas, and read one in each call. A list
+// that is not whole adds to what is known.
+func (s *session) validTools(ctx context.Context, tools []*mcp.Tool, whole bool) (map[*mcp.Tool]bool, error) {
+	s.giving.Lock()
+	defer s.giving.Unlock()
+	annotated := map[string]*mcp.Tool{}
+	if known := s.headers.Load(); known != nil && !whole {
+		maps.Copy(annotated, *known)
+	}
 	valid := make(map[*mcp.Tool]bool, len(tools))
-	var annotated []*mcp.Tool
-	names := map[string]bool{}
+	var given []*mcp.Tool
 	for _, tool := range tools {
 		if hasKey(tool.InputSchema, "x-mcp-header") {
-			annotated = append(annotated, tool)
-			names[tool.Name] = true
+			given = append(given, tool)
 		} else {
 			valid[tool] = true
 		}
+		delete(annotated, tool.Name)
 	}
-	given := &mcp.ListToolsResult{Tools: annotated}
-	res, err := s.client.ListTools(context.WithValue(ctx, learnKey{}, given), nil)
+	given = slices.AppendSeq(given, maps.Values(annotated))
+	for _, tool := range given {
+		annotated[tool.Name] = tool
+	}
+	res, err := s.client.ListTools(context.WithValue(ctx, learnKey{}, &mcp.ListToolsResult{Tools: given}), nil)
 	if err != nil {
 		return nil, err
 	}
-	s.headers.Store(&names)
+	s.headers.Store(&annotated)
 	for _, tool := range res.Tools {
 		valid[tool] = true
 	}
@@ -120,8 +130,8 @@ func (s *session) validTools(ctx context.Context, tools []*mcp.Tool) (map[*mcp.T
 // hasHeaders reports whether params of the tool travel in headers, as far as the
 // tools are known.
 func (s *session) hasHeaders(tool string) bool {
-	names := s.headers.Load()
-	return names != nil && (*names)[tool]
+	tools := s.headers.Load()
+	return tools != nil && (*tools)[tool] != nil
 }
 
 // hasKey reports whether an object in a decoded JSON value has the key.

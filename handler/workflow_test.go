@@ -200,3 +200,28 @@ func TestAnAttemptsErrorHasNoMoreDataThanThereIsRoomForInTheHistory(t *testing.T
 		assert.Equal(t, want == "", strings.Contains(failure.Message, "its data of 5002 bytes was left out, the limit is 4000"), failure.Message)
 	}
 }
+
+func TestAWorkflowIDIsPrintableShortAndTheRequestsOwn(t *testing.T) {
+	long := strings.Repeat("a", 990)
+	ids := map[string]string{}
+	for _, c := range []struct{ service, request, want string }{
+		{"weather", "0b5b6f5c-1a5b-4a52-8f2e-6f0f8f0e7a11", "nexusmcp/weather/call-tool/0b5b6f5c-1a5b-4a52-8f2e-6f0f8f0e7a11"},
+		{"größe", "1", "nexusmcp/gr%C3%B6%C3%9Fe/call-tool/1"},
+		{"gr%C3%B6%C3%9Fe", "1", "nexusmcp/gr%25C3%25B6%25C3%259Fe/call-tool/1"},
+		{"with space", "1/2\n", "nexusmcp/with%20space/call-tool/1%2F2%0A"},
+		{long, "1", ""},
+		{long + "b", "1", ""},
+		{"s", long, ""},
+		{"s", long + "b", ""},
+		{strings.Repeat("ö", 990), "1", ""},
+	} {
+		id := workflowID(c.service, "call-tool", c.request)
+		if c.want != "" {
+			assert.Equal(t, c.want, id)
+		}
+		assert.LessOrEqual(t, len(id), 1000)
+		assert.NotRegexp(t, "[^ -~]", id)
+		assert.NotContains(t, ids, id)
+		ids[id] = c.service
+	}
+}

@@ -276,6 +276,10 @@ func rawDetails(app *temporal.ApplicationError) []json.RawMessage {
 // again: by the contract's table for an [Error], by the error's own word for
 // other ApplicationErrors and Nexus handler errors. A timeout is retryable, a
 // cancellation and an unknown error are not.
+//
+// It does not say whether the request should be sent again. A request that was made
+// at most once can fail with a retryable error too, and sending it again is a second
+// time, with another idempotency key.
 func Retryable(err error) bool {
 	if e, ok := ErrorFrom(err); ok {
 		return !e.NonRetryable

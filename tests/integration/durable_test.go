@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -286,6 +287,44 @@ func TestACallGoesOnWhenItsWorkflowIsReset(t *testing.T) {
 			require.NoError(t, outcome(t, appClient.GetWorkflow(t.Context(), run.GetID(), reset.GetRunId())))
 			assert.Equal(t, 1, server.Stats().Calls["slow"])
 			assert.Zero(t, server.Stats().Cancelled)
+		})
+	}
+}
+
+func TestAServerMayHaveAnyName(t *testing.T) {
+	t.Parallel()
+	names := []string{"größe 天気", "100% & <more>", `"quoted" \ ?a=b#c`, strings.Repeat("n", 900), strings.Repeat("ö", 300)}
+	_, transport := rudeHTTP(t, rude.Options{})
+	var servers []handler.Server
+	for _, name := range names {
+		servers = append(servers, handler.Server{Name: name, Transport: transport})
+	}
+	p := publish(t, servers...)
+	for _, name := range names {
+		t.Run(fmt.Sprintf("%.9s", name), func(t *testing.T) {
+			t.Parallel()
+			p.run(t, func(ctx workflow.Context) error {
+				c := &complaints{}
+				options := mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Minute}
+				durable := options
+				durable.Execution = mcpnexus.ExecutionDurable
+				client := p.client(name, caller.Options{Request: options})
+				slow := &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 3000}} // handed off
+				quick := &mcp.CallToolParams{Name: "echo"}
+				handedOff := client.CallToolAsync(ctx, slow)
+				batch := client.CallToolsAsync(ctx, []*mcp.CallToolParams{quick, slow})
+				_, err := client.CallTool(ctx, quick)
+				assert.NoError(c, err)
+				_, err = client.With(durable).CallTool(ctx, quick)
+				assert.NoError(c, err)
+				_, err = handedOff.Get(ctx)
+				assert.NoError(c, err)
+				for _, future := range batch {
+					_, err := future.Get(ctx)
+					assert.NoError(c, err)
+				}
+				return c.err()
+			})
 		})
 	}
 }

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/workflow"
+	"golang.org/x/oauth2"
 
 	"github.com/nexusmcp/nexusmcp/caller"
 	"github.com/nexusmcp/nexusmcp/handler"
@@ -313,6 +315,66 @@ func TestHeadersReachTheServerWithEveryRequest(t *testing.T) {
 			for _, got := range all {
 				assert.Equal(t, header.Values("Authorization"), got.Values("Authorization"))
 				assert.Equal(t, header.Values("X-Tenant"), got.Values("X-Tenant"))
+			}
+		})
+	}
+}
+
+// passes is an OAuth flow at whose end there is a new token.
+type passes struct {
+	issued  atomic.Int64
+	asked   atomic.Int64 // how often a token was asked for
+	current atomic.Pointer[oauth2.Token]
+}
+
+// TokenSource implements auth.OAuthHandler.
+func (p *passes) TokenSource(context.Context) (oauth2.TokenSource, error) {
+	if token := p.current.Load(); token != nil {
+		return oauth2.StaticTokenSource(token), nil
+	}
+	return nil, nil
+}
+
+// Authorize implements auth.OAuthHandler.
+func (p *passes) Authorize(_ context.Context, _ *http.Request, resp *http.Response) error {
+	resp.Body.Close()
+	p.asked.Add(1)
+	p.current.Store(&oauth2.Token{AccessToken: fmt.Sprint("pass-", p.issued.Load())})
+	return nil
+}
+
+func TestARequestIsRepeatedWithTheTokenOfAnOAuthHandler(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{modern, legacy} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			almanac := newAlmanac("for members")
+			streamable := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return almanac }, &mcp.StreamableHTTPOptions{Stateless: version == modern})
+			oauth := &passes{}
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != fmt.Sprint("Bearer pass-", oauth.issued.Load()) {
+					http.Error(w, "no pass", http.StatusUnauthorized)
+					return
+				}
+				streamable.ServeHTTP(w, r)
+			}))
+			t.Cleanup(listener.Close)
+			p := publish(t, handler.Server{Name: "almanac", ProtocolVersion: version, Stateless: true, Transport: handler.Factory(func(context.Context) (mcp.Transport, error) {
+				return &mcp.StreamableClientTransport{Endpoint: listener.URL, DisableStandaloneSSE: true, OAuthHandler: oauth}, nil
+			})})
+			for round := range int64(3) {
+				oauth.issued.Store(round) // and the last is void
+				p.run(t, func(ctx workflow.Context) error {
+					result, err := p.client("almanac", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "forecast", Arguments: map[string]any{"city": "Oslo"}})
+					if err != nil {
+						return err
+					}
+					if text, ok := result.Content[0].(*mcp.TextContent); !ok || text.Text != "sunny <in> Oslo" {
+						return fmt.Errorf("the tool got other arguments: %+v", result.Content[0])
+					}
+					return nil
+				})
+				assert.Equal(t, round+1, oauth.asked.Load(), "the token serves until it is void")
 			}
 		})
 	}

@@ -1,0 +1,97 @@
+package handler
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type sentRequests []*http.Request
+
+func (s *sentRequests) RoundTrip(r *http.Request) (*http.Response, error) {
+	*s = append(*s, r)
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+}
+
+func TestARequestWhoseCallHasEndedIsNotSent(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		method string
+		resume string
+	}{
+		{name: "a call", method: http.MethodPost},
+		{name: "the rest of an answer", method: http.MethodGet, resume: "event-1"},
+	} {
+		for _, ended := range []bool{false, true} {
+			t.Run(c.name, func(t *testing.T) {
+				var sent sentRequests
+				tap := tapClient(t.Context(), &http.Client{Transport: &sent}, true, 1000).Transport
+				ctx, cancel := context.WithCancelCause(withExchange(t.Context(), newExchange([]byte(`{}`))))
+				defer cancel(nil)
+				if ended {
+					cancel(context.DeadlineExceeded)
+				}
+				req, err := http.NewRequestWithContext(ctx, c.method, "http://mcp.example", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`))
+				require.NoError(t, err)
+				if c.resume != "" {
+					req.Header.Set("Last-Event-ID", c.resume)
+				}
+				resp, err := tap.RoundTrip(req)
+				if ended {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Empty(t, sent)
+					return
+				}
+				require.NoError(t, err)
+				resp.Body.Close()
+				assert.Len(t, sent, 1)
+			})
+		}
+	}
+}
+
+func TestAResponseIsReadOnForAWhileAfterItsCall(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		answered bool
+		end      func(release, life func())
+		cause    error
+		after    time.Duration
+	}{
+		{"it does not end", true, func(release, life func()) {}, errUnended, endTimeout},
+		{"it ends", true, func(release, life func()) { release() }, context.Canceled, 0},
+		{"the session ends", true, func(release, life func()) { life() }, errUnended, 0},
+		{"there was no answer", false, func(release, life func()) {}, context.Canceled, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				life, endLife := context.WithCancel(t.Context())
+				defer endLife()
+				call, endCall := context.WithCancel(t.Context())
+				ex := newExchange([]byte(`{}`))
+				reading, release := ex.untilRead(call, life)
+				defer release()
+				if ex.begin("1"); c.answered {
+					require.True(t, ex.receive(&answer{id: "1"}))
+				}
+				began := time.Now()
+				ex.close()
+				endCall()
+				if synctest.Wait(); c.answered {
+					assert.NoError(t, reading.Err(), "while there is a reader")
+				}
+				c.end(release, endLife)
+				<-reading.Done()
+				assert.Equal(t, c.cause, context.Cause(reading))
+				assert.Equal(t, c.after, time.Since(began))
+			})
+		})
+	}
+}
