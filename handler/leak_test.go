@@ -1,47 +1,18 @@
 package handler_test
 
 import (
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/held"
 	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
-
-// resources are what a process may leak.
-type resources struct{ goroutines, files, children, heap int }
-
-func used(t *testing.T) resources {
-	t.Helper()
-	var r resources
-	r.goroutines = runtime.NumGoroutine()
-	if runtime.GOOS == "linux" {
-		files, err := os.ReadDir("/proc/self/fd")
-		require.NoError(t, err)
-		r.files = len(files)
-		tasks, err := filepath.Glob("/proc/self/task/*/children")
-		require.NoError(t, err)
-		for _, task := range tasks {
-			children, _ := os.ReadFile(task) // the thread may have ended
-			r.children += len(strings.Fields(string(children)))
-		}
-	}
-	runtime.GC()
-	runtime.GC() // what finalizers freed
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
-	r.heap = int(memory.HeapAlloc)
-	return r
-}
 
 func TestManyCallsLeaveEverythingWhereItWas(t *testing.T) {
 	_, overHTTP := rudeHTTP(t, rude.Options{})
@@ -77,14 +48,17 @@ func TestManyCallsLeaveEverythingWhereItWas(t *testing.T) {
 				c.calls /= 10
 			}
 			calls(c.calls / 10)
-			before := used(t)
+			before := held.Now()
 			calls(c.calls)
-			var after resources
+			var after held.Resources
 			// Connections and processes of the last calls take a moment to end.
 			assert.Eventually(t, func() bool {
-				after = used(t)
-				return after.goroutines <= before.goroutines+8+16*c.ahead && after.files <= before.files+8+4*c.ahead && after.children <= before.children+1+c.ahead && after.heap <= before.heap+2<<20
+				after = held.Now()
+				return after.Goroutines <= before.Goroutines+8+16*c.ahead && after.Files <= before.Files+8+4*c.ahead && after.Children <= before.Children+1+c.ahead && after.Heap <= before.Heap+2<<20
 			}, 20*time.Second, 100*time.Millisecond)
+			if runtime.GOOS == "linux" {
+				assert.NotZero(t, before.Files)
+			}
 			t.Logf("before %+v, after %+v", before, after)
 		})
 	}

@@ -5,10 +5,7 @@ package faults
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
+	"github.com/nexusmcp/nexusmcp/internal/held"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -28,38 +26,17 @@ const (
 	selfTool    = "resources"
 )
 
-// resources are what a worker may leak.
-type resources struct {
-	Goroutines int `json:"goroutines"`
-	Files      int `json:"files"`
-	Children   int `json:"children"`
-	HeapMB     int `json:"heapMB"`
-}
-
 func selfServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: selfService, Version: "1"}, nil)
 	server.AddTool(&mcp.Tool{Name: selfTool, InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		held := resources{Goroutines: runtime.NumGoroutine()}
-		files, _ := os.ReadDir("/proc/self/fd") // Linux alone has it
-		held.Files = len(files)
-		tasks, _ := filepath.Glob("/proc/self/task/*/children")
-		for _, task := range tasks {
-			children, _ := os.ReadFile(task) // the thread may have ended
-			held.Children += len(strings.Fields(string(children)))
-		}
-		runtime.GC()
-		runtime.GC() // what finalizers freed
-		var memory runtime.MemStats
-		runtime.ReadMemStats(&memory)
-		held.HeapMB = int(memory.HeapAlloc >> 20)
-		out, err := json.Marshal(held)
+		out, err := json.Marshal(held.Now())
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(out)}}}, err
 	})
 	return server
 }
 
 // held asks the site's only worker what it holds.
-func (s *site) held(t *testing.T) (r resources) {
+func (s *site) held(t *testing.T) (r held.Resources) {
 	t.Helper()
 	outcomes := outcomesOf(t, s.execute(t, callsWorkflow, client.StartWorkflowOptions{}, call{Endpoint: s.endpoint, Service: selfService, Tool: selfTool}))
 	require.NoError(t, json.Unmarshal([]byte(outcomes[0].Text), &r), "%+v", outcomes[0])
@@ -114,14 +91,14 @@ func TestTenThousandCallsLeaveAWorkerAsItWas(t *testing.T) {
 	made := load(13_000)
 	took := time.Since(began)
 	assert.GreaterOrEqual(t, made, 10_000)
-	var after resources
+	var after held.Resources
 	// Processes of the last calls take a moment to end, and spare ones stay. Up to a
 	// hundred TCP connections to each server stay for as long as Go's transport keeps
 	// idle ones. Outcomes are remembered for two minutes, each in about 2 KB.
 	const idleTimeout = 90 * time.Second
 	ok := assert.Eventually(t, func() bool {
 		after = s.held(t)
-		return after.Goroutines <= before.Goroutines+200 && after.Files <= before.Files+50 && after.Children <= before.Children+8 && after.HeapMB <= before.HeapMB+2*made/1000+10
+		return after.Goroutines <= before.Goroutines+200 && after.Files <= before.Files+50 && after.Children <= before.Children+8 && after.Heap <= before.Heap+2<<10*made+10<<20
 	}, idleTimeout+patience, time.Second)
 	t.Logf("%d calls in %v: before %+v, after %+v", made, took.Round(time.Second), before, after)
 	if ok && runtime.GOOS == "linux" {
