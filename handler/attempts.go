@@ -64,19 +64,19 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil && last.Sent {
 		return converter.RawValue{}, s.last(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + outcomeUnknown)}))
 	}
-	single := once(req.options)
-	if !single {
-		// A server that does not tell gets the benefit of the doubt.
-		asking, cancel := context.WithTimeout(ctx, declareTime)
-		declared, known := s.declared(asking, op, req, s.handler.logger(ctx))
-		cancel()
-		single = declared || !known
-	}
 	spent := func() time.Duration { return 0 }
 	if in.Left > 0 {
 		spent = func() time.Duration {
 			return max(0, min(req.options.ScheduleToCloseTimeout, longest)-in.Left+time.Since(info.ScheduledTime))
 		}
+	}
+	single := once(req.options)
+	if !single {
+		// A server that does not tell gets the benefit of the doubt.
+		asking, cancel := context.WithTimeout(ctx, halfOf(req.options, spent(), declareTime))
+		declared, known := s.declared(asking, op, req, s.handler.logger(ctx))
+		cancel()
+		single = declared || !known
 	}
 	if _, over := remaining(req.options, spent()); over {
 		return converter.RawValue{}, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))

@@ -49,8 +49,8 @@ const (
 	// maxBatchHistory is the most bytes of results that a batch may put into the
 	// history of its workflow, which a Temporal server terminates when it exceeds
 	// 50 MB. Of more than 20 calls that are settled durably, each may therefore have
-	// a result of no more than its share: still 20 times what there is room for in
-	// the operation's result.
+	// a result of no more than its share, of which a call that was handed off takes
+	// two: still ten times what there is room for in the operation's result.
 	maxBatchHistory = 40 << 20
 	// maxBatchBytes is the most bytes of requests in a batch, each with what it has
 	// from the batch: at the worst they all leave the workflow in one task, for which
@@ -138,7 +138,7 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 		if err != nil {
 			return nil, fmt.Errorf("calls[%d]: %w", i, err)
 		}
-		b.calls = append(b.calls, &start{service: s, op: callToolOperation, req: req, options: options})
+		b.calls = append(b.calls, &start{service: s, op: callToolOperation, req: req, options: options, began: b.began})
 		if first := b.calls[0].req.options.Execution; (first == mcpnexus.ExecutionInline) != (req.options.Execution == mcpnexus.ExecutionInline) {
 			return nil, fmt.Errorf("calls[%d]: execution: inline is for all calls of a batch or for none", i)
 		}
@@ -165,7 +165,11 @@ func (b *batch) isInline() bool {
 // atMostOnce returns the first call that may reach the server only once, or that
 // may be one, and who says so; -1 when there is none.
 func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
-	ctx, cancel := context.WithTimeout(ctx, b.calls[0].window(ctx))
+	window := b.calls[0].window(ctx)
+	for _, c := range b.calls {
+		window = halfOf(c.req.options, 0, window)
+	}
+	ctx, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
 	logger := b.handler.logger(ctx)
 	mute := make(map[argumentKey]bool) // servers that do not tell need be asked only once
@@ -323,7 +327,7 @@ func (b *batch) standing(calls []*call) []callState {
 		s := &states[i]
 		if c == nil {
 			// Another start of the operation, beside this one, may have begun it.
-			c, _ = b.handler.running.begin(context.Background(), b.callKey(i), 0)
+			c, _ = b.handler.running.begin(context.Background(), b.callKey(i), 0, b.began)
 			calls[i] = c
 		}
 		if s.call = c; c == nil {
@@ -382,7 +386,7 @@ type batchRequest struct {
 // the operation.
 func (b *batch) durable(ctx context.Context, states []callState) (reply, error) {
 	// Whatever becomes of the answer, a start that comes later begins nothing.
-	if mark, known := b.handler.running.begin(ctx, b.key, noLimit); !known {
+	if mark, known := b.handler.running.begin(ctx, b.key, noLimit, b.began); !known {
 		b.handler.running.end(mark, ending{stopped: true})
 	}
 	in := batchRequest{
@@ -464,10 +468,15 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 	if err != nil {
 		newerVersion("the batch's options", err)
 	}
-	open := 0
+	// What a call may put into the history: its outcome, and before that the failure
+	// of the attempt that was handed off.
+	entries := 0
 	for _, state := range in.Calls {
 		if !state.Ended {
-			open++
+			entries++
+		}
+		if state.Running > 0 {
+			entries++
 		}
 	}
 	outcomes := make([]batchOutcome, len(items))
@@ -488,7 +497,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 		wg.Add(1)
 		workflow.GoNamed(ctx, fmt.Sprintf("calls[%d]", i), func(ctx workflow.Context) {
 			defer wg.Done()
-			outcomes[i] = in.settle(ctx, i, req, min(in.MaxResultBytes, maxBatchHistory/open))
+			outcomes[i] = in.settle(ctx, i, req, min(in.MaxResultBytes, maxBatchHistory/entries))
 		})
 	}
 	wg.Wait(ctx)
@@ -540,7 +549,7 @@ func (o batchOutcome) encode() json.RawMessage {
 func assemble(outcomes []batchOutcome, limit int, title func(i int) string) json.RawMessage {
 	const before, after = `{"results":`, `}`
 	entries := make([]json.RawMessage, len(outcomes))
-	room := limit - len(before) - len("[]") - len(after)
+	room := limit - len(before) - len("[]") - len(after) + len(",") // there is none after the last
 	for i, o := range outcomes {
 		entries[i] = o.encode()
 		room -= len(entries[i]) + len(",")

@@ -24,8 +24,11 @@ func numberedTitle(i int) string { return fmt.Sprintf("call %d", i) }
 func TestOutcomesThatFitAreReturnedAsTheyAre(t *testing.T) {
 	outcomes := []batchOutcome{{Result: json.RawMessage(`{ "a" : "<é>" }`)}, {Error: mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeDenied, Message: "<m>", Rule: "r"})}}
 	const want = `{"results":[{"result":{ "a" : "<é>" }},{"error":{"type":"MCPDenied","message":"<m>","details":["r"],"nonRetryable":true}}]}`
-	// The comma after the last one is counted too.
-	assert.Equal(t, want, string(assemble(outcomes, len(want)+1, numberedTitle)))
+	assert.Equal(t, want, string(assemble(outcomes, len(want), numberedTitle)))
+	outcomes[0].Result = json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
+	whole := string(assemble(outcomes, 10_000, numberedTitle))
+	assert.Equal(t, whole, string(assemble(outcomes, len(whole), numberedTitle)))
+	assert.NotEqual(t, whole, string(assemble(outcomes, len(whole)-1, numberedTitle)))
 	assert.Equal(t, `{"results":[]}`, string(assemble(nil, 100, numberedTitle)))
 }
 

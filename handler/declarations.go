@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +47,9 @@ const (
 	// askAgainAfter is for how long a tool that the server did not list is taken
 	// to declare nothing.
 	askAgainAfter = time.Minute
+	// maxAbsent is for how many tools that the server does not list it is asked in
+	// that time. Callers may invent names as fast as they like.
+	maxAbsent = 16
 )
 
 func newDeclarations() *declarations {
@@ -53,11 +57,11 @@ func newDeclarations() *declarations {
 }
 
 // An argumentKey stands for a factory argument, of which each may have other
-// tools. It has a size; the argument is a caller's and has none. Zero stands for
-// no argument.
+// tools, or for a tool's name. It has a size; what a caller gives has none. Zero
+// stands for no argument.
 type argumentKey [sha256.Size]byte
 
-func keyOf(argument json.RawMessage) argumentKey {
+func keyOf(argument []byte) argumentKey {
 	if len(argument) == 0 {
 		return argumentKey{}
 	}
@@ -72,6 +76,8 @@ type toolSet struct {
 	// rest is what any other tool is taken to declare: true if the list has more
 	// destructive tools than are remembered.
 	rest bool
+	// refused is true when the server does not list its tools, whatever their names.
+	refused bool
 }
 
 func newToolSet(tools []*mcp.Tool) *toolSet {
@@ -117,16 +123,18 @@ func (t *toolSet) of(tool string) (destructive, known bool) {
 type toolList struct {
 	tools *toolSet  // nil when not known
 	taken time.Time // when the server listed them
-	// asked is when the handler itself last listed them, which a caller may do
-	// otherwise (its _meta is its own); tried is when it last began to.
-	asked, tried time.Time
-	inquiry      *inquiry // that is going on, or nil
+	// absent are the tools that the handler itself listed in vain for, and when. A
+	// caller's own list may be another one: its _meta is its own.
+	absent  map[argumentKey]time.Time
+	tried   time.Time // when the handler last began to list them
+	inquiry *inquiry  // that is going on, or nil
 
 	used, changed uint64 // by the clock
 }
 
 // An inquiry is one listing of the tools, for which all who ask wait.
 type inquiry struct {
+	tool  string // for whose sake it was begun
 	done  chan struct{}
 	tools *toolSet // once done; nil if it failed for a reason that may pass
 }
@@ -151,24 +159,34 @@ func (d *declarations) ask(key argumentKey, tool string, now time.Time) (a decla
 		var known bool
 		if a.destructive, known = l.tools.of(tool); known {
 			if now.Sub(l.taken) > relistAfter && now.Sub(l.tried) > askAgainAfter && l.inquiry == nil {
-				a.begin = l.begin(now)
+				a.begin = l.begin(tool, now)
 			}
 			return a
 		}
-		if now.Sub(l.asked) < askAgainAfter {
-			return a // callers may invent names as fast as they like
+		if !l.mayHave(tool, now) {
+			return a
 		}
 	}
 	if l.inquiry == nil {
-		a.begin = l.begin(now)
+		a.begin = l.begin(tool, now)
 	}
 	a.wait = l.inquiry
 	return a
 }
 
-func (l *toolList) begin(now time.Time) *inquiry {
+// mayHave reports whether a tool that is not in the list may have come since.
+func (l *toolList) mayHave(tool string, now time.Time) bool {
+	if l.tools.refused {
+		return now.Sub(l.taken) >= askAgainAfter
+	}
+	maps.DeleteFunc(l.absent, func(_ argumentKey, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
+	_, absent := l.absent[keyOf([]byte(tool))]
+	return !absent && len(l.absent) < maxAbsent
+}
+
+func (l *toolList) begin(tool string, now time.Time) *inquiry {
 	l.tried = now
-	l.inquiry = &inquiry{done: make(chan struct{})}
+	l.inquiry = &inquiry{tool: tool, done: make(chan struct{})}
 	return l.inquiry
 }
 
@@ -201,12 +219,23 @@ func (d *declarations) end(key argumentKey, ended *inquiry, tools *toolSet) {
 	if l := d.lists[key]; l != nil && l.inquiry == ended {
 		l.inquiry = nil
 		if tools != nil {
-			l.asked = time.Now()
+			l.looked(ended.tool, tools)
 		}
 	}
 	d.mu.Unlock()
 	ended.tools = tools
 	close(ended.done)
+}
+
+// looked notes whether a list had a tool.
+func (l *toolList) looked(tool string, tools *toolSet) {
+	if _, known := tools.of(tool); known {
+		return
+	}
+	if l.absent == nil {
+		l.absent = make(map[argumentKey]time.Time)
+	}
+	l.absent[keyOf([]byte(tool))] = time.Now()
 }
 
 // A toolMemory is a connection's way to the declarations: those for the factory
@@ -357,6 +386,7 @@ func (c *conn) readTools(ctx context.Context) (tools *toolSet, err error) {
 		}
 	}
 	none := newToolSet(nil)
+	none.refused = true
 	c.toolsKnown(none, since)
 	return none, nil
 }

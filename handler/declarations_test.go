@@ -139,7 +139,10 @@ func age(s *service, by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.lists {
-		l.taken, l.asked, l.tried = l.taken.Add(-by), l.asked.Add(-by), l.tried.Add(-by)
+		l.taken, l.tried = l.taken.Add(-by), l.tried.Add(-by)
+		for tool, since := range l.absent {
+			l.absent[tool] = since.Add(-by)
+		}
 	}
 }
 
@@ -178,15 +181,16 @@ func TestManyAskersMakeOneList(t *testing.T) {
 	require.Equal(t, 1, server.Stats().Lists)
 }
 
-func TestInventedToolsAreNeitherLookedUpNorRemembered(t *testing.T) {
+func TestOnlySomeInventedToolsAreLookedUpAndNoneIsRemembered(t *testing.T) {
 	server, transport := httpServer(t, rude.Options{})
 	s := askable(t, Server{Transport: transport})
 	for i := range 1000 {
 		requireDeclares(t, s, fmt.Sprint("invented ", i), false)
 	}
-	require.Equal(t, 1, server.Stats().Lists)
+	require.Equal(t, maxAbsent, server.Stats().Lists)
 	d := s.pool.declarations
 	require.Len(t, d.lists, 1)
+	require.Len(t, d.lists[argumentKey{}].absent, maxAbsent)
 	require.Len(t, d.lists[argumentKey{}].tools.destructive, len(rude.Tools))
 }
 
@@ -198,6 +202,25 @@ func TestAToolThatWasNotListedIsLookedUpAgainAfterAWhile(t *testing.T) {
 	requireDeclares(t, s, "huge", false)
 	requireDeclares(t, s, "huge", false)
 	require.Equal(t, 2, server.Stats().Lists)
+}
+
+func TestAToolThatIsNewIsLookedUpAtOnce(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "growing", Version: "1"}, nil)
+	add := func(name string, destructive bool) {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}, Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
+	}
+	add("old", false)
+	listener := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(listener.Close)
+	s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
+	requireDeclares(t, s, "old", false)
+	for _, name := range []string{"wipe", "erase"} {
+		add(name, true)
+		requireDeclares(t, s, name, true)
+	}
 }
 
 func TestEveryCompleteListReplacesWhatIsRemembered(t *testing.T) {
@@ -239,8 +262,11 @@ func TestAToolThatACallersListDoesNotHaveIsLookedUpOnce(t *testing.T) {
 		return err
 	})
 	requireDeclares(t, s, "huge", true)
-	requireDeclares(t, s, "no such tool", false)
 	require.EqualValues(t, 2, lists.Load())
+	for range 3 {
+		requireDeclares(t, s, "no such tool", false)
+	}
+	require.EqualValues(t, 3, lists.Load(), "it may have come since")
 }
 
 // answerWith answers a JSON-RPC request.

@@ -118,7 +118,7 @@ type runningCall struct {
 // of the operation: the server knows it by the request ID.
 func (st *start) durable(ctx context.Context, state durableState) (reply, error) {
 	if state.Left == 0 {
-		state.Left, _ = remaining(st.req.options, 0)
+		state.Left, _ = remaining(st.req.options, time.Since(st.began))
 	}
 	in := durableRequest{
 		Service: st.name, Operation: st.op.name, Subject: st.req.subject, RequestID: st.options.RequestID,

@@ -178,8 +178,9 @@ func (ex *exchange) receiveStatus(resp *http.Response) {
 }
 
 // lostSession reports whether the server said that it does not know the session
-// (any more), whatever the body: "When a client receives HTTP 404 in response to
-// a request containing an Mcp-Session-Id, it MUST start a new session".
+// (any more): "When a client receives HTTP 404 in response to a request containing
+// an Mcp-Session-Id, it MUST start a new session". A body that names the request's
+// ID is none of that: the server has read the request, and the answer is to it.
 // Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 //
 // Servers built with the TypeScript SDK answer a session that they do not know
@@ -187,7 +188,8 @@ func (ex *exchange) receiveStatus(resp *http.Response) {
 func (ex *exchange) lostSession() bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	return ex.sessionID && (ex.status == http.StatusNotFound || ex.status == http.StatusBadRequest && ex.unread && ex.answer.err.Code == -32000)
+	read := ex.answer != nil && !ex.unread
+	return ex.sessionID && (ex.status == http.StatusNotFound && !read || ex.status == http.StatusBadRequest && ex.unread && ex.answer.err.Code == -32000)
 }
 
 // failed reports whether the last HTTP status was a failure.

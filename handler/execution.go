@@ -95,6 +95,7 @@ type start struct {
 	req      *request
 	options  nexus.StartOperationOptions
 	temporal *temporalnexus.NexusClient // nil outside of a Temporal worker
+	began    time.Time
 }
 
 // starter returns how an operation is started.
@@ -106,6 +107,7 @@ func (s *service) starter(op operation) starter {
 
 // start starts an operation of one request.
 func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient, op operation, input json.RawMessage, options nexus.StartOperationOptions) (reply, error) {
+	began := time.Now()
 	req, err := s.parse(op, input, options, mcpnexus.RequestOptions{})
 	if err != nil {
 		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, err.Error())
@@ -115,7 +117,7 @@ func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient
 		return reply{}, s.refuse(nexus.HandlerErrorTypeUnavailable, op, req, errStopping.Error())
 	}
 	defer s.handler.calls.Done()
-	st := &start{service: s, op: op, req: req, options: options, temporal: temporal}
+	st := &start{service: s, op: op, req: req, options: options, temporal: temporal, began: began}
 	key := callKey(s.name, op.name, options.RequestID, input)
 	execution := req.options.Execution
 	if temporal == nil {
@@ -155,12 +157,21 @@ func (st *start) atMostOnce(ctx context.Context) (single bool, why string) {
 	logger := st.handler.logger(ctx)
 	declared, known := st.declared(noTime, st.op, st.req, logger)
 	if !known {
-		ctx, cancel := context.WithTimeout(ctx, st.window(ctx))
+		ctx, cancel := context.WithTimeout(ctx, halfOf(st.req.options, 0, st.window(ctx)))
 		defer cancel()
 		declared, known = st.declared(ctx, st.op, st.req, logger)
 	}
 	// What is not known now is asked again when the request is about to be sent.
 	return declared || !known && st.req.options.Execution != mcpnexus.ExecutionInline, "the tool's destructiveHint"
+}
+
+// halfOf returns the given time, but no more than half of what the request's attempts
+// have left together.
+func halfOf(options mcpnexus.RequestOptions, spent, longest time.Duration) time.Duration {
+	if left, _ := remaining(options, spent); left > 0 {
+		return min(longest, left/2)
+	}
+	return longest
 }
 
 // noTime is a context that has ended, for what must not wait. Nearly always
@@ -329,9 +340,8 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 func (st *start) launchInline(ctx context.Context, key string, end time.Time) *call {
 	_, bounded := ctx.Deadline()
 	return st.launch(ctx, key, noLimit, func(ctx context.Context, finish func(json.RawMessage, error)) {
-		began := time.Now()
 		limit := func() attemptLimit {
-			limit := limitAttempt(st.req.options, time.Since(began))
+			limit := limitAttempt(st.req.options, time.Since(st.began))
 			if bounded {
 				limit = limit.beforeEnd(end)
 			}
@@ -339,7 +349,7 @@ func (st *start) launchInline(ctx context.Context, key string, end time.Time) *c
 		}
 		st.tryThen(ctx, limit(), st.op, st.req, func(result json.RawMessage, err error) {
 			for attempts := int32(1); err != nil && bounded && st.handler.life.Err() == nil; attempts++ {
-				left, over := remaining(st.req.options, time.Since(began))
+				left, over := remaining(st.req.options, time.Since(st.began))
 				delay, again := retryDelay(st.req.options, attempts, st.contractError(st.op, st.req, err), left)
 				if !again || over || delay >= time.Until(end) {
 					break
@@ -361,7 +371,7 @@ const noLimit = 1 << 30
 // launchFirst begins a call, or joins one, that makes the first attempt.
 func (st *start) launchFirst(ctx context.Context, key string, room int) *call {
 	return st.launch(ctx, key, room, func(ctx context.Context, finish func(json.RawMessage, error)) {
-		st.tryThen(ctx, limitAttempt(st.req.options, 0), st.op, st.req, finish)
+		st.tryThen(ctx, limitAttempt(st.req.options, time.Since(st.began)), st.op, st.req, finish)
 	})
 }
 
@@ -369,7 +379,7 @@ func (st *start) launchFirst(ctx context.Context, key string, room int) *call {
 // began. Nil when the process has too many. What runs must finish once.
 func (st *start) launch(ctx context.Context, key string, room int, run func(ctx context.Context, finish func(json.RawMessage, error))) *call {
 	running := st.handler.running
-	c, known := running.begin(ctx, key, room)
+	c, known := running.begin(ctx, key, room, st.began)
 	if c == nil || known {
 		return c
 	}

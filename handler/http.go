@@ -82,6 +82,9 @@ func validateHTTP(endpoint string, header http.Header, config *tls.Config, clien
 		if slices.Contains(transportHeaders, http.CanonicalHeaderKey(name)) {
 			mistakes = append(mistakes, fieldError{"Header", fmt.Sprintf("has %q, which the transport sets", name)})
 		}
+		if slices.Contains(replayHeaders, http.CanonicalHeaderKey(name)) {
+			mistakes = append(mistakes, fieldError{"Header", fmt.Sprintf("has %q, with which Go's HTTP client may send a request twice; servers find nexusmcp/idempotencyKey in its _meta", name)})
+		}
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
 			mistakes = append(mistakes, fieldError{"Header", fmt.Sprintf("has the name %q, which no header can have", name)})
 		}
@@ -134,6 +137,22 @@ func sameOrigin(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
+// redirectRule returns the rule by which redirects are followed: the given one, or
+// sameOrigin. The response of one that is not followed is never the SDK's to see, which
+// would give the connection up over it.
+func redirectRule(given func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
+	if given == nil {
+		return sameOrigin
+	}
+	return func(req *http.Request, via []*http.Request) error {
+		err := given(req, via)
+		if errors.Is(err, http.ErrUseLastResponse) {
+			return errors.New("a redirect is not followed")
+		}
+		return err
+	}
+}
+
 // origin is what a credential is meant for: scheme, host and port.
 func origin(u *url.URL) string {
 	port := u.Port()
@@ -172,6 +191,10 @@ func canonical(header http.Header) http.Header {
 // transportHeaders are the headers that the transport itself sets.
 var transportHeaders = []string{"Accept", "Content-Length", "Content-Type", "Host", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id"}
 
+// replayHeaders are those with which net/http takes a POST for one that it may send
+// again when a connection breaks.
+var replayHeaders = []string{"Idempotency-Key", "X-Idempotency-Key"}
+
 func orDefault(t http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return http.DefaultTransport
@@ -185,6 +208,7 @@ func tapClient(life context.Context, client *http.Client, answers bool, limit in
 	if client != nil {
 		*out = *client
 	}
+	out.CheckRedirect = redirectRule(out.CheckRedirect)
 	out.Transport = &tapRoundTripper{next: orDefault(out.Transport), answers: answers, limit: limit, life: life}
 	return out
 }
@@ -218,9 +242,6 @@ func (c *sharedClient) get(endpoint string, header http.Header, config *tls.Conf
 		}
 		if u, err := url.Parse(endpoint); err == nil && len(header) > 0 {
 			c.client.Transport = &headerRoundTripper{next: orDefault(c.client.Transport), origin: origin(u), header: canonical(header)}
-		}
-		if c.client.CheckRedirect == nil {
-			c.client.CheckRedirect = sameOrigin
 		}
 	})
 	return c.client

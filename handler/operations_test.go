@@ -814,6 +814,45 @@ func TestALostSessionIsRetryable(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestAnAnswerThatNamesTheRequestIsNoLostSession(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want mcpnexus.Error
+		sent int64
+	}{
+		"the request's own ID":         {`{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"no such record"}}`, mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: -32002, NonRetryable: true}, 1},
+		"no ID":                        {`{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"}}`, mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: 404}, 2},
+		"an ID that says who it is of": {`{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Session not found"}}`, mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: 404}, 2},
+		"no message":                   {`session not found`, mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: 404}, 2},
+	} {
+		for _, stateless := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, stateless %v", name, stateless), func(t *testing.T) {
+				var sent atomic.Int64
+				server := rude.New(rude.Options{Legacy: true})
+				listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					body, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					if !bytes.Contains(body, []byte(`"echo"`)) {
+						server.ServeHTTP(w, r)
+						return
+					}
+					sent.Add(1)
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, strings.Replace(c.body, "%s", requestID(r), 1))
+				}))
+				t.Cleanup(listener.Close)
+				p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}, Stateless: stateless})
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+				e := contractError(t, err)
+				assert.Equal(t, c.want, mcpnexus.Error{Type: e.Type, Code: e.Code, HTTPStatus: e.HTTPStatus, NonRetryable: e.NonRetryable}, e.Message)
+				assert.Equal(t, c.sent, sent.Load())
+			})
+		}
+	}
+}
+
 func TestAResultOverTheLimitFailsOnce(t *testing.T) {
 	for name, bytes := range map[string]int{"by a little": 100_001, "by far more than is worth reading": 40 << 20} {
 		t.Run(name, func(t *testing.T) {

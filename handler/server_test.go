@@ -47,6 +47,7 @@ func TestAMistakeInTheConfigurationIsRefusedWithTheServerAndTheField(t *testing.
 		{"a URL that is none", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http://[::1"}}}, `server "a": Endpoint is not a URL`},
 		{"another scheme", []handler.Server{{Name: "a", Transport: handler.SSE{Endpoint: "ftp://a/b"}}}, `server "a": Endpoint has the scheme "ftp", want http or https`},
 		{"a URL without a host", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "http:///mcp"}}}, `server "a": Endpoint names no host`},
+		{"a header that makes Go send a request twice", []handler.Server{{Name: "a", Transport: handler.SSE{Endpoint: "https://a", Header: http.Header{"idempotency-key": {"1"}}}}}, `server "a": Header has "idempotency-key", with which Go's HTTP client may send a request twice`},
 		{"a header of the transport's", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "https://a", Header: http.Header{"content-type": {"text/plain"}}}}}, `server "a": Header has "content-type", which the transport sets`},
 		{"a header that cannot be", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "https://a", Header: http.Header{"X y": nil}}}}, `server "a": Header has the name "X y", which no header can have`},
 		{"a header value that cannot be", []handler.Server{{Name: "a", Transport: handler.HTTP{Endpoint: "https://a", Header: http.Header{"Authorization": {"Bearer a\n"}}}}}, `server "a": Header has a value of "Authorization" with a control character`},

@@ -45,7 +45,7 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.tell(req)
 	}
 	if ex == nil {
-		return t.next.RoundTrip(req)
+		return t.send(req)
 	}
 	if isCall && t.answers {
 		ex.begin(id)
@@ -61,6 +61,9 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resumes && !ex.resume(last) {
 		return ex.brokenStream(req), nil
 	}
+	if t.answers && ex.params != nil && !isCall && !resumes {
+		return nil, fmt.Errorf("a redirect that makes a %s of a call is not followed", req.Method)
+	}
 	release := func() {}
 	if isCall && t.answers || resumes {
 		if ctx.Err() != nil {
@@ -74,14 +77,10 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		reading, release = ex.untilRead(ctx, t.life)
 		req = req.WithContext(reading)
 	}
-	resp, err := t.next.RoundTrip(req)
-	switch {
-	case err != nil:
+	resp, err := t.send(req)
+	if err != nil {
 		release()
-	case resp.Body == nil: // of a publisher's RoundTripper
-		release()
-		resp.Body = http.NoBody
-	default:
+	} else {
 		resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
 	}
 	if resumes && ctx.Err() == nil {
@@ -141,6 +140,21 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		ex.receiveStatus(resp)
 	}
 	return resp, nil
+}
+
+// send has the request sent by what may be the publisher's own code. A panic there
+// would end the worker: the SDK sends word of cancellations on goroutines of its own.
+func (t *tapRoundTripper) send(req *http.Request) (resp *http.Response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			resp, err = nil, fmt.Errorf("panic: %v", p)
+		}
+	}()
+	resp, err = t.next.RoundTrip(req)
+	if err == nil && resp.Body == nil {
+		resp.Body = http.NoBody
+	}
+	return resp, err
 }
 
 // withParams returns the request with the params that the SDK has left out, and
@@ -250,7 +264,7 @@ func (t *tapRoundTripper) tell(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), tellTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.life, cancel)()
-	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	resp, err := t.send(req.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package handler_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -280,4 +282,102 @@ func TestAServerThatSendsOnAndOnAfterTheAnswerIsReadNoFurther(t *testing.T) {
 			assert.NoError(t, err, "the session goes on")
 		})
 	}
+}
+
+func TestAPublishersRoundTripperMayFailOverWordOfACancellation(t *testing.T) {
+	for name, answer := range map[string]func(*http.Request) (*http.Response, error){
+		"an answer without a body": func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusAccepted, Header: http.Header{}, Request: r}, nil
+		},
+		"an error": func(*http.Request) (*http.Response, error) { return nil, errors.New("no") },
+		"a panic":  func(*http.Request) (*http.Response, error) { panic("no") },
+	} {
+		for _, version := range []string{"", "2025-11-25"} {
+			t.Run(name+" "+version, func(t *testing.T) {
+				_, c := rudeHTTP(t, rude.Options{})
+				told := make(chan struct{}, 10)
+				c.Client = &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+					body, err := r.GetBody()
+					if err != nil {
+						return nil, err
+					}
+					text, err := io.ReadAll(body)
+					if err != nil || !bytes.Contains(text, []byte("notifications/cancelled")) {
+						return http.DefaultTransport.RoundTrip(r)
+					}
+					defer func() { told <- struct{}{} }()
+					return answer(r)
+				})}
+				p := publish(t, handler.Server{Name: "rude", Transport: c, ProtocolVersion: version})
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"silent","_meta":{"nexusmcp/options":{"startToCloseTimeout":"0.3s"}}}`)
+				assert.Equal(t, mcpnexus.ErrorTypeTimeout, contractError(t, err).Type)
+				<-told
+				_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+				assert.NoError(t, err)
+			})
+		}
+	}
+}
+
+func TestARedirectThatIsNotFollowedFailsItsCallAlone(t *testing.T) {
+	elsewhere := make(chan int, 100)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		elsewhere <- len(body)
+	}))
+	t.Cleanup(other.Close)
+	lastResponse := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	follows := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, c := range []struct {
+			name      string
+			to        string
+			transport func(endpoint string) handler.Transport
+		}{
+			{"a client that follows none", "/elsewhere", func(endpoint string) handler.Transport {
+				return handler.HTTP{Endpoint: endpoint, Client: lastResponse}
+			}},
+			{"a client that follows all, to what refuses a GET", "/elsewhere", func(endpoint string) handler.Transport {
+				return handler.HTTP{Endpoint: endpoint, Client: follows}
+			}},
+			{"a factory's, to what refuses a GET", "/elsewhere", factoryOf},
+			{"a factory's, to another origin", other.URL, factoryOf},
+			{"a factory's, to a page", "/page", factoryOf},
+		} {
+			t.Run(fmt.Sprint(status, " ", c.name), func(t *testing.T) {
+				server := rude.New(rude.Options{})
+				listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case r.URL.Path == "/page":
+						_, _ = io.WriteString(w, "<html>")
+					case r.URL.Path == "/elsewhere":
+						w.WriteHeader(http.StatusMethodNotAllowed)
+					case r.Header.Get("Mcp-Name") == "echo":
+						http.Redirect(w, r, c.to, status)
+					default:
+						server.ServeHTTP(w, r)
+					}
+				}))
+				t.Cleanup(listener.Close)
+				p := publish(t, handler.Server{Name: "rude", Transport: c.transport(listener.URL)})
+				neighbour := make(chan error, 1)
+				go func() {
+					_, err := p.do(context.Background(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":300}}`)
+					neighbour <- err
+				}()
+				require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 10*time.Second, time.Millisecond)
+				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+				assert.Contains(t, []mcpnexus.ErrorType{mcpnexus.ErrorTypeTransport, mcpnexus.ErrorTypeProtocol}, contractError(t, err).Type)
+				assert.NoError(t, <-neighbour)
+				assert.Empty(t, elsewhere)
+			})
+		}
+	}
+}
+
+// factoryOf is a factory's transport with the SDK's defaults.
+func factoryOf(endpoint string) handler.Transport {
+	return handler.Factory(func(context.Context) (mcp.Transport, error) {
+		return &mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true}, nil
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 )
@@ -134,10 +135,16 @@ func (e *Error) Error() string { return string(e.Type) + ": " + e.Message }
 // ApplicationError returns the form in which the error crosses Nexus and
 // activities: a Temporal ApplicationError with the contract's type and details.
 func (e *Error) ApplicationError() error {
+	details := e.details()
+	for i, detail := range details {
+		if data, ok := detail.(json.RawMessage); ok {
+			details[i] = asItIs(data)
+		}
+	}
 	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Type), temporal.ApplicationErrorOptions{
 		NonRetryable:   e.NonRetryable,
 		NextRetryDelay: e.NextRetryDelay,
-		Details:        e.details(),
+		Details:        details,
 	})
 }
 
@@ -165,6 +172,15 @@ func (e *Error) details() []any {
 		return []any{e.Rule}
 	}
 	return nil
+}
+
+// asItIs keeps JSON from being encoded anew, which would make six bytes of each <, >
+// and &.
+func asItIs(data json.RawMessage) converter.RawValue {
+	return converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
+		Data:     data,
+	})
 }
 
 // ErrorFrom finds the contract's error in the cause chain of any error that an

@@ -65,6 +65,18 @@ func TestEveryRowOfTheTableKeepsItsFieldsOverTheWire(t *testing.T) {
 	}
 }
 
+func TestDataTravelsAsItIs(t *testing.T) {
+	data := json.RawMessage(`{"page": "<p>a & b</p>", "n":1.0, "ü":"\u00fc"}`)
+	err := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: -32602, Data: data}).ApplicationError()
+	details := temporal.GetDefaultFailureConverter().ErrorToFailure(err).GetApplicationFailureInfo().GetDetails().GetPayloads()
+	require.Len(t, details, 2)
+	assert.Equal(t, string(data), string(details[1].GetData()), "not six bytes for each <, > and &")
+	assert.Equal(t, "json/plain", string(details[1].GetMetadata()["encoding"]))
+	got, ok := mcpnexus.ErrorFrom(err)
+	require.True(t, ok)
+	assert.Equal(t, data, got.Data)
+}
+
 func TestCodesThatARetryCannotFixAreNotRetryable(t *testing.T) {
 	for _, code := range []int64{-32700, -32600, -32601, -32602, -32020, -32021, -32022, -32042, -32002} {
 		assert.False(t, mcpnexus.RetryableCode(code), code)

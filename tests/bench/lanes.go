@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"text/tabwriter"
 	"time"
 
@@ -48,12 +49,12 @@ func (ls lanes) named(name string) *lane {
 	panic("bench: no lane " + name)
 }
 
-// turns calls each with every lane that takes part, beginning with another one in
-// each round. A lane whose turn fails takes part no longer. The rounds have numbers
-// from 0 on.
+// turns calls each with every lane that takes part, in an order of the round's own,
+// so that none always follows the same other one. A lane whose turn fails takes part
+// no longer. The rounds have numbers from 0 on.
 func (ls lanes) turns(round int, each func(*lane) error) {
-	for i := range ls {
-		l := ls[(round+i)%len(ls)]
+	for _, i := range rand.New(rand.NewPCG(1, uint64(round))).Perm(len(ls)) {
+		l := ls[i]
 		if l.err != nil || round%max(1, l.every) != 0 {
 			continue
 		}

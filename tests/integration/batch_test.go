@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -320,6 +323,72 @@ func TestAnOversizedBatchOfResultsFailsForThoseThatDoNotFit(t *testing.T) {
 			}
 			assert.NoError(c, got[2].Err)
 			return c.err()
+		})
+	}
+}
+
+// failing is an MCP server whose tool "fail" takes some time and fails with the
+// given error data.
+func failing(t *testing.T, code int, data string, takes time.Duration) handler.Transport {
+	t.Helper()
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Name") != "fail" {
+			server.ServeHTTP(w, r)
+			return
+		}
+		var request struct{ ID json.RawMessage }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&request))
+		select {
+		case <-time.After(takes):
+		case <-r.Context().Done():
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no","data":%q}}`, request.ID, code, data)
+	}))
+	t.Cleanup(listener.Close)
+	return handler.HTTP{Endpoint: listener.URL}
+}
+
+func TestTheErrorsOfABatchFitIntoTheHistoryOfItsWorkflow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		calls     int
+		data      string
+		takes     time.Duration
+		execution mcpnexus.Execution
+	}{
+		"markup, which JSON may write with six bytes a character": {40, strings.Repeat("<", 250_000), 0, mcpnexus.ExecutionDurable},
+		"two failures of each call, the first handed off":         {110, strings.Repeat("x", 261_000), 4 * time.Second, mcpnexus.ExecutionAuto},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, handler.Server{Name: "rude", Transport: failing(t, -32603, c.data, c.takes)})
+			run := p.run(t, func(ctx workflow.Context) error {
+				params := &mcpnexus.CallToolsParams{Meta: mcp.Meta{mcpnexus.MetaKeyOptions: mcpnexus.RequestOptions{
+					Execution: c.execution, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 2, InitialInterval: time.Second},
+				}}}
+				for range c.calls {
+					params.Calls = append(params.Calls, &mcp.CallToolParams{Name: "fail"})
+				}
+				var result *mcpnexus.CallToolsResult
+				if err := workflow.NewNexusClient(p.endpoint, "rude").ExecuteOperation(ctx, mcpnexus.CallTools, params, workflow.NexusOperationOptions{}).Get(ctx, &result); err != nil {
+					return err
+				}
+				found := &complaints{}
+				for i, outcome := range result.Results {
+					if assert.NotNil(found, outcome.Error, i) {
+						assert.Equal(found, mcpnexus.ErrorTypeProtocol, outcome.Error.Type, i)
+						assert.EqualValues(found, -32603, outcome.Error.Code, i)
+					}
+				}
+				return found.err()
+			})
+			id, found := durableRun(history(t, run))
+			require.True(t, found)
+			described, err := platformClient.DescribeWorkflowExecution(t.Context(), id, "")
+			require.NoError(t, err)
+			assert.Less(t, described.GetWorkflowExecutionInfo().GetHistorySizeBytes(), int64(48<<20))
 		})
 	}
 }

@@ -3,6 +3,9 @@ package integration
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -287,6 +290,40 @@ func TestACallWithLittleTimeIsMadeAllTheSame(t *testing.T) {
 	})
 	assert.Equal(t, 1, server.Stats().Calls["echo"])
 	assert.Equal(t, 1, server.Stats().Calls["silent"])
+}
+
+func TestTheTimeInTotalHoldsWhileTheToolsCannotBeListed(t *testing.T) {
+	t.Parallel()
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			_, _ = io.Copy(io.Discard, r.Body) // the server notices the end of who asks once it has read
+			<-r.Context().Done()
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	for _, limit := range []time.Duration{2 * time.Second, 3 * time.Second, 6 * time.Second} {
+		t.Run(limit.String(), func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+			p.run(t, func(ctx workflow.Context) error {
+				c := &complaints{}
+				client := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{ScheduleToCloseTimeout: limit}})
+				began := workflow.Now(ctx)
+				_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"})
+				assert.NoError(c, err, "half of the time is left for the call")
+				_, err = client.CallTool(ctx, &mcp.CallToolParams{Name: "silent"})
+				e, ok := mcpnexus.ErrorFrom(err)
+				if assert.True(c, ok, err) {
+					assert.Equal(c, mcpnexus.ErrorTypeTimeout, e.Type)
+				}
+				assert.Less(c, workflow.Now(ctx).Sub(began), 2*limit+4*time.Second)
+				return c.err()
+			})
+		})
+	}
 }
 
 // durations returns how long each Nexus operation of a history took, without the
