@@ -74,7 +74,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	if !single {
 		// A server that does not tell gets the benefit of the doubt.
 		asking, cancel := context.WithTimeout(ctx, halfOf(req.options, spent(), declareTime))
-		declared, known := s.declared(asking, op, req, s.handler.logger(ctx))
+		declared, known := s.declared(asking, op, req, time.Now(), s.handler.logger(ctx))
 		cancel()
 		single = declared || !known
 	}
@@ -243,7 +243,7 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 		pulse.end()
 		return converter.RawValue{}, cancelled(ctx)
 	}
-	return converter.RawValue{}, cutData(c.failure, maxResultBytes).ApplicationError()
+	return converter.RawValue{}, cutData(c.failure, min(maxResultBytes, maxHandedOffData)).ApplicationError()
 }
 
 // workflowRuns reports whether the workflow of ctx's activity has not ended, as far

@@ -49,9 +49,12 @@ const (
 	// maxBatchHistory is the most bytes of results that a batch may put into the
 	// history of its workflow, which a Temporal server terminates when it exceeds
 	// 50 MB. Of more than 20 calls that are settled durably, each may therefore have
-	// a result of no more than its share, of which a call that was handed off takes
-	// two: still ten times what there is room for in the operation's result.
+	// a result of no more than its share: still 20 times what there is room for in
+	// the operation's result.
 	maxBatchHistory = 40 << 20
+	// maxHandedOffData is the most bytes of error data of an attempt that was handed
+	// off, on which another may follow, whose outcome is in the history too.
+	maxHandedOffData = 64 << 10
 	// maxBatchBytes is the most bytes of requests in a batch, each with what it has
 	// from the batch: at the worst they all leave the workflow in one task, for which
 	// a Temporal server takes 4 MiB.
@@ -138,7 +141,7 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 		if err != nil {
 			return nil, fmt.Errorf("calls[%d]: %w", i, err)
 		}
-		b.calls = append(b.calls, &start{service: s, op: callToolOperation, req: req, options: options, began: b.began})
+		b.calls = append(b.calls, &start{service: s, op: callToolOperation, req: req, options: options})
 		if first := b.calls[0].req.options.Execution; (first == mcpnexus.ExecutionInline) != (req.options.Execution == mcpnexus.ExecutionInline) {
 			return nil, fmt.Errorf("calls[%d]: execution: inline is for all calls of a batch or for none", i)
 		}
@@ -165,23 +168,33 @@ func (b *batch) isInline() bool {
 // atMostOnce returns the first call that may reach the server only once, or that
 // may be one, and who says so; -1 when there is none.
 func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
-	window := b.calls[0].window(ctx)
-	for _, c := range b.calls {
-		window = halfOf(c.req.options, 0, window)
-	}
+	since, window, logger := time.Now(), b.calls[0].window(ctx), b.handler.logger(ctx)
 	ctx, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
-	logger := b.handler.logger(ctx)
-	mute := make(map[argumentKey]bool) // servers that do not tell need be asked only once
+	waited := false
+	defer func() {
+		for _, c := range b.calls {
+			if waited { // each for all
+				c.lookup = time.Since(since)
+			}
+		}
+	}()
+	mute := make(map[digest]bool) // servers that do not tell need be asked only once
 	for i, c := range b.calls {
 		if once(c.req.options) {
 			return i, "retryPolicy.maximumAttempts"
 		}
-		key := keyOf(c.req.options.FactoryArgument)
+		key := digestOf(c.req.options.FactoryArgument)
 		if mute[key] {
 			continue
 		}
-		declared, known := b.declared(ctx, c.op, c.req, logger)
+		declared, known := b.declared(noTime, c.op, c.req, since, logger)
+		if !known {
+			waited = true
+			ctx, cancel := context.WithTimeout(ctx, halfOf(c.req.options, time.Since(since), window))
+			declared, known = b.declared(ctx, c.op, c.req, since, logger)
+			cancel()
+		}
 		// As for a single call: what is not known now is asked again when the request
 		// is about to be sent.
 		if declared || !known && !b.isInline() {
@@ -327,16 +340,16 @@ func (b *batch) standing(calls []*call) []callState {
 		s := &states[i]
 		if c == nil {
 			// Another start of the operation, beside this one, may have begun it.
-			c, _ = b.handler.running.begin(context.Background(), b.callKey(i), 0, b.began)
+			c, _ = b.handler.running.begin(context.Background(), b.callKey(i), 0)
 			calls[i] = c
 		}
 		if s.call = c; c == nil {
-			s.Left, _ = remaining(options, time.Since(b.began))
+			s.Left, _ = remaining(options, b.calls[i].lookup)
 			continue
 		}
-		s.Left, _ = remaining(options, time.Since(c.began))
+		s.Left, _ = remaining(options, b.calls[i].lookup+time.Since(c.began))
 		if !c.hasEnded() {
-			s.Running = leftOfAttempt(options, c)
+			s.Running = b.calls[i].leftOfAttempt(c)
 			continue
 		}
 		next, again := b.calls[i].after(c)
@@ -386,7 +399,7 @@ type batchRequest struct {
 // the operation.
 func (b *batch) durable(ctx context.Context, states []callState) (reply, error) {
 	// Whatever becomes of the answer, a start that comes later begins nothing.
-	if mark, known := b.handler.running.begin(ctx, b.key, noLimit, b.began); !known {
+	if mark, known := b.handler.running.begin(ctx, b.key, noLimit); !known {
 		b.handler.running.end(mark, ending{stopped: true})
 	}
 	in := batchRequest{
@@ -468,17 +481,16 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 	if err != nil {
 		newerVersion("the batch's options", err)
 	}
-	// What a call may put into the history: its outcome, and before that the failure
-	// of the attempt that was handed off.
-	entries := 0
+	open, handedOff := 0, 0
 	for _, state := range in.Calls {
 		if !state.Ended {
-			entries++
+			open++
 		}
 		if state.Running > 0 {
-			entries++
+			handedOff++
 		}
 	}
+	room := min(in.MaxResultBytes, (maxBatchHistory-handedOff*maxHandedOffData)/max(1, open))
 	outcomes := make([]batchOutcome, len(items))
 	subjects := make([]string, len(items))
 	wg := workflow.NewWaitGroup(ctx)
@@ -497,7 +509,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 		wg.Add(1)
 		workflow.GoNamed(ctx, fmt.Sprintf("calls[%d]", i), func(ctx workflow.Context) {
 			defer wg.Done()
-			outcomes[i] = in.settle(ctx, i, req, min(in.MaxResultBytes, maxBatchHistory/entries))
+			outcomes[i] = in.settle(ctx, i, req, room)
 		})
 	}
 	wg.Wait(ctx)

@@ -310,3 +310,20 @@ func TestABatchOfFiveHundredCallsIsAnswered(t *testing.T) {
 	}
 	assert.EqualValues(t, len(calls), ran.Load())
 }
+
+func TestACallOfABatchDoesNotLoseTheTimeInWhichItWaitsForItsTurn(t *testing.T) {
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
+	const call = `{"name":"slow","arguments":{"ms":1000}}`
+	out, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTools,
+		`{"_meta":{"nexusmcp/options":{"scheduleToCloseTimeout":"2.5s"}},"calls":[`+strings.Repeat(call+",", 149)+call+`]}`)
+	require.NoError(t, err)
+	var batch struct {
+		Results []struct{ Error json.RawMessage }
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &batch))
+	assert.Len(t, batch.Results, 150)
+	for _, r := range batch.Results {
+		assert.Empty(t, r.Error)
+	}
+}

@@ -107,7 +107,7 @@ func callKey(service, operation, requestID string, input []byte) string {
 
 // begin returns the call with the key. It returns false when that one is new and
 // the caller must run it; nil when there is no room for a new one.
-func (c *calls) begin(ctx context.Context, key string, room int, since time.Time) (_ *call, known bool) {
+func (c *calls) begin(ctx context.Context, key string, room int) (_ *call, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.byKey[key]; found != nil {
@@ -117,7 +117,7 @@ func (c *calls) begin(ctx context.Context, key string, room int, since time.Time
 		return nil, false
 	}
 	c.running++
-	began := &call{key: key, began: since, ended: make(chan struct{})}
+	began := &call{key: key, began: time.Now(), ended: make(chan struct{})}
 	// It may outlive the Nexus request, and keeps its logger.
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	began.ctx = ctx

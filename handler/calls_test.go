@@ -18,14 +18,14 @@ import (
 func TestAFinishedCallIsRememberedForTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		first, known := c.begin(t.Context(), "a", maxRunning, time.Now())
+		first, known := c.begin(t.Context(), "a", maxRunning)
 		assert.False(t, known)
-		again, known := c.begin(t.Context(), "a", maxRunning, time.Now())
+		again, known := c.begin(t.Context(), "a", maxRunning)
 		assert.True(t, known)
 		assert.Same(t, first, again, "joined while it runs")
 		c.end(first, ending{result: []byte(`{}`)})
 		time.Sleep(rememberFor - time.Second)
-		again, known = c.begin(t.Context(), "a", maxRunning, time.Now())
+		again, known = c.begin(t.Context(), "a", maxRunning)
 		assert.True(t, known)
 		assert.Same(t, first, again)
 		assert.Equal(t, `{}`, string(again.result))
@@ -33,7 +33,7 @@ func TestAFinishedCallIsRememberedForTwoMinutes(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, c.byKey, "nothing is left of it")
 		assert.Zero(t, c.bytes)
-		other, known := c.begin(t.Context(), "a", maxRunning, time.Now())
+		other, known := c.begin(t.Context(), "a", maxRunning)
 		assert.False(t, known)
 		assert.NotSame(t, first, other)
 	})
@@ -43,7 +43,7 @@ func TestFinishedCallsAreRememberedUpToAnAmountOfMemory(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
 	const each = 1 << 20
 	for i := range 100 {
-		call, _ := c.begin(t.Context(), fmt.Sprint(i), maxRunning, time.Now())
+		call, _ := c.begin(t.Context(), fmt.Sprint(i), maxRunning)
 		c.end(call, ending{result: make([]byte, each)})
 		assert.LessOrEqual(t, c.bytes, rememberBytes)
 	}
@@ -58,7 +58,7 @@ func TestFinishedCallsAreRememberedUpToAnAmountOfMemory(t *testing.T) {
 
 func TestAFinishedCallDoesNotKeepTheNexusRequestThatBeganIt(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
-	call, _ := c.begin(t.Context(), "a", maxRunning, time.Now())
+	call, _ := c.begin(t.Context(), "a", maxRunning)
 	ctx := call.ctx
 	c.end(call, ending{})
 	assert.ErrorIs(t, ctx.Err(), context.Canceled)
@@ -69,23 +69,23 @@ func TestAFinishedCallDoesNotKeepTheNexusRequestThatBeganIt(t *testing.T) {
 
 func TestNoMoreCallsRunThanThereIsRoomFor(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
-	first, _ := c.begin(t.Context(), "a", 2, time.Now())
-	_, _ = c.begin(t.Context(), "b", 2, time.Now())
-	third, known := c.begin(t.Context(), "c", 2, time.Now())
+	first, _ := c.begin(t.Context(), "a", 2)
+	_, _ = c.begin(t.Context(), "b", 2)
+	third, known := c.begin(t.Context(), "c", 2)
 	assert.Nil(t, third)
 	assert.False(t, known)
-	joined, known := c.begin(t.Context(), "a", 2, time.Now())
+	joined, known := c.begin(t.Context(), "a", 2)
 	assert.Same(t, first, joined, "one that runs can be joined")
 	assert.True(t, known)
 	c.end(first, ending{})
-	third, _ = c.begin(t.Context(), "c", 2, time.Now())
+	third, _ = c.begin(t.Context(), "c", 2)
 	assert.NotNil(t, third)
 }
 
 func TestACallThatNobodyClaimsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		call, _ := c.begin(t.Context(), "a", maxRunning, time.Now())
+		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		time.Sleep(claimWithin)
 		synctest.Wait()
@@ -94,7 +94,7 @@ func TestACallThatNobodyClaimsEnds(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		call, _ := c.begin(t.Context(), "a", maxRunning, time.Now())
+		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		time.Sleep(claimWithin - time.Second)
 		claimed, ok := c.claim("a")
@@ -117,7 +117,7 @@ func TestACallThatNobodyClaimsEnds(t *testing.T) {
 func TestACallGoesOnForAsLongAsSomebodyHasClaimedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		call, _ := c.begin(t.Context(), "a", maxRunning, time.Now())
+		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		first, _ := c.claim("a")
 		second, ok := c.claimAgain("a")
@@ -141,7 +141,7 @@ func TestACallGoesOnForAsLongAsSomebodyHasClaimedIt(t *testing.T) {
 func TestACallWhoseClaimWasGivenUpWaitsForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
-		call, _ := c.begin(t.Context(), "a", maxRunning, time.Now())
+		call, _ := c.begin(t.Context(), "a", maxRunning)
 		c.owe(call)
 		first, _ := c.claim("a")
 		time.Sleep(time.Hour)
@@ -172,7 +172,7 @@ func TestAnAttemptFollowsOnACallThatHasFailedUnlessThatIsFinal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := newCalls(&sync.WaitGroup{})
-			call, _ := calls.begin(t.Context(), "a", maxRunning, time.Now())
+			call, _ := calls.begin(t.Context(), "a", maxRunning)
 			calls.owe(call)
 			calls.end(call, c.ending)
 			claimed, ok := calls.claimAgain("a")
@@ -190,7 +190,7 @@ func TestAnOutcomeIsKeptForAsLongAsItIsOwed(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
 		const each = 1 << 20
 		for i := range rememberBytes/each + 1 {
-			call, _ := c.begin(t.Context(), fmt.Sprint(i), noLimit, time.Now())
+			call, _ := c.begin(t.Context(), fmt.Sprint(i), noLimit)
 			c.owe(call)
 			if i%2 == 1 {
 				c.end(call, ending{result: make([]byte, each)})
@@ -216,28 +216,28 @@ func TestNoCallBeginsWhileTooMuchIsOwed(t *testing.T) {
 	c := newCalls(&sync.WaitGroup{})
 	var running []*call
 	for i := range 3 {
-		call, _ := c.begin(t.Context(), fmt.Sprint(i), maxRunning, time.Now())
+		call, _ := c.begin(t.Context(), fmt.Sprint(i), maxRunning)
 		c.owe(call)
 		running = append(running, call)
 	}
 	for _, call := range running {
 		c.end(call, ending{result: make([]byte, rememberBytes/3)})
 	}
-	one, _ := c.begin(t.Context(), "a", maxRunning, time.Now())
+	one, _ := c.begin(t.Context(), "a", maxRunning)
 	assert.NotNil(t, one, "as much as is remembered")
 	c.owe(one)
 	c.end(one, ending{result: make([]byte, rememberBytes)})
-	refused, known := c.begin(t.Context(), "b", maxRunning, time.Now())
+	refused, known := c.begin(t.Context(), "b", maxRunning)
 	assert.Nil(t, refused)
 	assert.False(t, known)
-	joined, _ := c.begin(t.Context(), "0", maxRunning, time.Now())
+	joined, _ := c.begin(t.Context(), "0", maxRunning)
 	assert.Same(t, running[0], joined, "one that is known can be joined")
 	for _, key := range []string{"0", "1", "2", "a"} {
 		claimed, ok := c.claim(key)
 		assert.True(t, ok)
 		claimed.settle()
 	}
-	begun, _ := c.begin(t.Context(), "b", maxRunning, time.Now())
+	begun, _ := c.begin(t.Context(), "b", maxRunning)
 	assert.NotNil(t, begun)
 	c.clear()
 }

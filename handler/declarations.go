@@ -30,7 +30,7 @@ import (
 // it has reached relistAfter.
 type declarations struct {
 	mu    sync.Mutex
-	lists map[argumentKey]*toolList
+	lists map[digest]*toolList
 	// clock counts what happens, so that of two events the later one is known.
 	clock uint64
 }
@@ -47,23 +47,24 @@ const (
 	// askAgainAfter is for how long a tool that the server did not list is taken
 	// to declare nothing.
 	askAgainAfter = time.Minute
-	// maxAbsent is for how many tools that the server does not list it is asked in
-	// that time. Callers may invent names as fast as they like.
+	// maxAbsent is for about how many tools that the server does not list it is asked
+	// in that time. Callers may invent names as fast as they like: of more it is not
+	// known what they declare.
 	maxAbsent = 16
 )
 
 func newDeclarations() *declarations {
-	return &declarations{lists: make(map[argumentKey]*toolList)}
+	return &declarations{lists: make(map[digest]*toolList)}
 }
 
-// An argumentKey stands for a factory argument, of which each may have other
+// A digest stands for a factory argument, of which each may have other
 // tools, or for a tool's name. It has a size; what a caller gives has none. Zero
 // stands for no argument.
-type argumentKey [sha256.Size]byte
+type digest [sha256.Size]byte
 
-func keyOf(argument []byte) argumentKey {
+func digestOf(argument []byte) digest {
 	if len(argument) == 0 {
-		return argumentKey{}
+		return digest{}
 	}
 	return sha256.Sum256(argument)
 }
@@ -125,7 +126,7 @@ type toolList struct {
 	taken time.Time // when the server listed them
 	// absent are the tools that the handler itself listed in vain for, and when. A
 	// caller's own list may be another one: its _meta is its own.
-	absent  map[argumentKey]time.Time
+	absent  map[digest]time.Time
 	tried   time.Time // when the handler last began to list them
 	inquiry *inquiry  // that is going on, or nil
 
@@ -134,14 +135,17 @@ type toolList struct {
 
 // An inquiry is one listing of the tools, for which all who ask wait.
 type inquiry struct {
-	tool  string // for whose sake it was begun
-	done  chan struct{}
-	tools *toolSet // once done; nil if it failed for a reason that may pass
+	done chan struct{}
+	// sought are the tools that are not known, for whose sake somebody waits.
+	sought []string
+	tools  *toolSet // once done; nil if it failed for a reason that may pass
 }
 
 // A declared is what the memory has to say of a tool.
 type declared struct {
 	destructive bool
+	// unsure is true when it is not known and cannot be found out now.
+	unsure bool
 	// wait is the inquiry that will tell, if it is not known yet.
 	wait *inquiry
 	// begin is one that whoever asked must begin: wait, or one that renews an old
@@ -149,9 +153,10 @@ type declared struct {
 	begin *inquiry
 }
 
-// ask looks a tool up. It is on the way of every call: no I/O, no allocation
-// when the tool is known.
-func (d *declarations) ask(key argumentKey, tool string, now time.Time) (a declared) {
+// ask looks a tool up, in what the server has listed since the given time if it is
+// not in an older list. It is on the way of every call: no I/O, no allocation when
+// the tool is known.
+func (d *declarations) ask(key digest, tool string, since, now time.Time) (a declared) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.list(key)
@@ -159,18 +164,25 @@ func (d *declarations) ask(key argumentKey, tool string, now time.Time) (a decla
 		var known bool
 		if a.destructive, known = l.tools.of(tool); known {
 			if now.Sub(l.taken) > relistAfter && now.Sub(l.tried) > askAgainAfter && l.inquiry == nil {
-				a.begin = l.begin(tool, now)
+				a.begin = l.begin(now)
 			}
 			return a
 		}
-		if !l.mayHave(tool, now) {
+		if !l.taken.Before(since) || !l.mayHave(tool, now) {
+			return a
+		}
+		if len(l.absent) >= maxAbsent {
+			a.unsure = true
 			return a
 		}
 	}
 	if l.inquiry == nil {
-		a.begin = l.begin(tool, now)
+		a.begin = l.begin(now)
 	}
 	a.wait = l.inquiry
+	if len(a.wait.sought) < maxAbsent {
+		a.wait.sought = append(a.wait.sought, tool)
+	}
 	return a
 }
 
@@ -179,24 +191,24 @@ func (l *toolList) mayHave(tool string, now time.Time) bool {
 	if l.tools.refused {
 		return now.Sub(l.taken) >= askAgainAfter
 	}
-	maps.DeleteFunc(l.absent, func(_ argumentKey, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
-	_, absent := l.absent[keyOf([]byte(tool))]
-	return !absent && len(l.absent) < maxAbsent
+	maps.DeleteFunc(l.absent, func(_ digest, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
+	_, absent := l.absent[digestOf([]byte(tool))]
+	return !absent
 }
 
-func (l *toolList) begin(tool string, now time.Time) *inquiry {
+func (l *toolList) begin(now time.Time) *inquiry {
 	l.tried = now
-	l.inquiry = &inquiry{tool: tool, done: make(chan struct{})}
+	l.inquiry = &inquiry{done: make(chan struct{})}
 	return l.inquiry
 }
 
 // list returns the list for an argument, in place of the one that nobody used
 // for the longest if there are too many. The caller holds d.mu.
-func (d *declarations) list(key argumentKey) *toolList {
+func (d *declarations) list(key digest) *toolList {
 	l := d.lists[key]
 	if l == nil {
 		if len(d.lists) >= maxToolLists {
-			var oldest argumentKey
+			var oldest digest
 			least := d.clock + 1
 			for k, other := range d.lists {
 				if other.used < least {
@@ -214,12 +226,12 @@ func (d *declarations) list(key argumentKey) *toolList {
 }
 
 // end tells those who wait for an inquiry that it is over.
-func (d *declarations) end(key argumentKey, ended *inquiry, tools *toolSet) {
+func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 	d.mu.Lock()
 	if l := d.lists[key]; l != nil && l.inquiry == ended {
 		l.inquiry = nil
 		if tools != nil {
-			l.looked(ended.tool, tools)
+			l.looked(ended.sought, tools)
 		}
 	}
 	d.mu.Unlock()
@@ -227,26 +239,27 @@ func (d *declarations) end(key argumentKey, ended *inquiry, tools *toolSet) {
 	close(ended.done)
 }
 
-// looked notes whether a list had a tool.
-func (l *toolList) looked(tool string, tools *toolSet) {
-	if _, known := tools.of(tool); known {
-		return
-	}
+// looked notes which of the tools that were sought are not in the list.
+func (l *toolList) looked(sought []string, tools *toolSet) {
 	if l.absent == nil {
-		l.absent = make(map[argumentKey]time.Time)
+		l.absent = make(map[digest]time.Time)
 	}
-	l.absent[keyOf([]byte(tool))] = time.Now()
+	for _, tool := range sought {
+		if _, known := tools.of(tool); !known {
+			l.absent[digestOf([]byte(tool))] = time.Now()
+		}
+	}
 }
 
 // A toolMemory is a connection's way to the declarations: those for the factory
 // argument with which it was opened.
 type toolMemory struct {
 	declarations *declarations
-	key          argumentKey
+	key          digest
 }
 
 func (d *declarations) memory(argument json.RawMessage) toolMemory {
-	return toolMemory{declarations: d, key: keyOf(argument)}
+	return toolMemory{declarations: d, key: digestOf(argument)}
 }
 
 // now returns the time of which a list is that is asked for next.
@@ -303,15 +316,15 @@ func (s *session) toolsKnown(tools *toolSet, since uint64) {
 // does not declare; nor does a tool that the server does not list, nor any tool
 // of a server that refuses to list them or whose list is too large to be read.
 //
-// known is false when ctx ended before the tools were listed, or when listing
-// them failed for a reason that may pass.
-func (s *service) declaresDestructive(ctx context.Context, argument json.RawMessage, tool string, logger log.Logger) (destructive, known bool) {
-	a := s.pool.declarations.ask(keyOf(argument), tool, time.Now())
+// known is false when ctx ended before the tools were listed, when listing them
+// failed for a reason that may pass, or when too many were looked for in vain.
+func (s *service) declaresDestructive(ctx context.Context, argument json.RawMessage, tool string, since time.Time, logger log.Logger) (destructive, known bool) {
+	a := s.pool.declarations.ask(digestOf(argument), tool, since, time.Now())
 	if a.begin != nil {
 		s.pool.learn(argument, a.begin, logger)
 	}
 	if a.wait == nil {
-		return a.destructive, true
+		return a.destructive, !a.unsure
 	}
 	select {
 	case <-a.wait.done:
@@ -328,7 +341,7 @@ func (s *service) declaresDestructive(ctx context.Context, argument json.RawMess
 // learn lists the tools, for as long as learnTimeout: the first who asked may
 // not wait for it, but others do.
 func (p *pool) learn(argument json.RawMessage, i *inquiry, logger log.Logger) {
-	key := keyOf(argument)
+	key := digestOf(argument)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.life.Err() != nil {

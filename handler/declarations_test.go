@@ -90,7 +90,7 @@ func asks(t testing.TB, s *service, argument, tool string) (destructive, known b
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return s.declaresDestructive(ctx, json.RawMessage(argument), tool, quiet())
+	return s.declaresDestructive(ctx, json.RawMessage(argument), tool, time.Now(), quiet())
 }
 
 func requireDeclares(t testing.TB, s *service, tool string, want bool) {
@@ -171,7 +171,7 @@ func TestManyAskersMakeOneList(t *testing.T) {
 	answers := make(chan bool)
 	for range 50 {
 		go func() {
-			destructive, known := s.declaresDestructive(t.Context(), nil, "huge", quiet())
+			destructive, known := s.declaresDestructive(t.Context(), nil, "huge", time.Now(), quiet())
 			answers <- destructive && known
 		}()
 	}
@@ -185,13 +185,16 @@ func TestOnlySomeInventedToolsAreLookedUpAndNoneIsRemembered(t *testing.T) {
 	server, transport := httpServer(t, rude.Options{})
 	s := askable(t, Server{Transport: transport})
 	for i := range 1000 {
-		requireDeclares(t, s, fmt.Sprint("invented ", i), false)
+		destructive, known := s.declaresDestructive(t.Context(), nil, fmt.Sprint("invented ", i), time.Now(), quiet())
+		require.False(t, destructive)
+		require.Equal(t, i < maxAbsent, known, i)
 	}
+	requireDeclares(t, s, "echo", false)
 	require.Equal(t, maxAbsent, server.Stats().Lists)
 	d := s.pool.declarations
 	require.Len(t, d.lists, 1)
-	require.Len(t, d.lists[argumentKey{}].absent, maxAbsent)
-	require.Len(t, d.lists[argumentKey{}].tools.destructive, len(rude.Tools))
+	require.Len(t, d.lists[digest{}].absent, maxAbsent)
+	require.Len(t, d.lists[digest{}].tools.destructive, len(rude.Tools))
 }
 
 func TestAToolThatWasNotListedIsLookedUpAgainAfterAWhile(t *testing.T) {
@@ -221,6 +224,18 @@ func TestAToolThatIsNewIsLookedUpAtOnce(t *testing.T) {
 		add(name, true)
 		requireDeclares(t, s, name, true)
 	}
+}
+
+func TestOneListAnswersForAllToolsThatWereSoughtBeforeIt(t *testing.T) {
+	server, transport := httpServer(t, rude.Options{})
+	s := askable(t, Server{Transport: transport})
+	since := time.Now()
+	for i := range 3 * maxAbsent {
+		destructive, known := s.declaresDestructive(t.Context(), nil, fmt.Sprint("unlisted ", i), since, quiet())
+		require.True(t, known)
+		require.False(t, destructive)
+	}
+	require.Equal(t, 1, server.Stats().Lists)
 }
 
 func TestEveryCompleteListReplacesWhatIsRemembered(t *testing.T) {
@@ -326,13 +341,13 @@ func TestWordOfAChangeOnASessionThatListedNothingIsNotHeeded(t *testing.T) {
 			awaitNotifications(t, fresh)
 			return nil
 		})
-		require.NotNil(t, s.pool.declarations.lists[argumentKey{}].tools)
+		require.NotNil(t, s.pool.declarations.lists[digest{}].tools)
 
 		if _, _, err := listed.call(t.Context(), "tools/call", object{"name": encode("list-changed")}); err != nil {
 			return err
 		}
 		awaitNotifications(t, listed)
-		require.Nil(t, s.pool.declarations.lists[argumentKey{}].tools)
+		require.Nil(t, s.pool.declarations.lists[digest{}].tools)
 		return nil
 	})
 }
@@ -363,9 +378,9 @@ func TestAListThatChangesWhileItIsReadIsNotRemembered(t *testing.T) {
 	memory.forget()
 	stale := newToolSet([]*mcp.Tool{{Name: "gone"}})
 	memory.remember(stale, before)
-	require.Nil(t, s.pool.declarations.lists[argumentKey{}].tools)
+	require.Nil(t, s.pool.declarations.lists[digest{}].tools)
 	memory.remember(stale, memory.now())
-	require.Same(t, stale, s.pool.declarations.lists[argumentKey{}].tools)
+	require.Same(t, stale, s.pool.declarations.lists[digest{}].tools)
 }
 
 func TestAnOldListServesWhileItIsRenewed(t *testing.T) {
@@ -376,7 +391,7 @@ func TestAnOldListServesWhileItIsRenewed(t *testing.T) {
 	age(s, relistAfter+time.Second)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	destructive, known := s.declaresDestructive(ended, nil, "huge", quiet())
+	destructive, known := s.declaresDestructive(ended, nil, "huge", time.Now(), quiet())
 	require.True(t, destructive && known, "it does not wait")
 	eventuallyDeclares(t, s, "huge", false)
 	require.Equal(t, 2, server.Stats().Lists)
@@ -462,7 +477,7 @@ func TestWhoeverDoesNotWaitDoesNotKnowAndTheNextDoes(t *testing.T) {
 	s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, known := s.declaresDestructive(ctx, nil, "huge", quiet())
+	_, known := s.declaresDestructive(ctx, nil, "huge", time.Now(), quiet())
 	require.False(t, known)
 	close(release)
 	requireDeclares(t, s, "huge", true)
@@ -541,7 +556,7 @@ func TestAKnownToolIsLookedUpWithoutAnAllocation(t *testing.T) {
 	s := askable(t, Server{Transport: stdioServer(t, rude.Options{})})
 	requireDeclares(t, s, "huge", false)
 	logger := quiet()
-	require.Zero(t, testing.AllocsPerRun(100, func() { s.declaresDestructive(t.Context(), nil, "huge", logger) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.declaresDestructive(t.Context(), nil, "huge", time.Now(), logger) }))
 }
 
 func BenchmarkAKnownToolIsLookedUp(b *testing.B) {
@@ -549,7 +564,7 @@ func BenchmarkAKnownToolIsLookedUp(b *testing.B) {
 	requireDeclares(b, s, "huge", false)
 	logger, ctx := quiet(), b.Context()
 	for b.Loop() {
-		s.declaresDestructive(ctx, nil, "huge", logger)
+		s.declaresDestructive(ctx, nil, "huge", time.Now(), logger)
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 const (
 	// WorkflowType is the type of the workflow that sees an operation to its end
 	// when the Nexus request does not. Its ID is nexusmcp/<service>/<operation>/
-	// and the request ID of the Nexus operation, escaped as in a URL's path. Its task
-	// queue is the worker's.
+	// and the request ID of the Nexus operation, escaped as in a URL's path. A part
+	// that is too long is cut and ends in a hash. Its task queue is the worker's.
 	WorkflowType = "MCPRequest"
 	// AttemptActivityType and the server's name, with a slash between them, are the
 	// type of the activity that sends a request to an MCP server. An attempt of the
@@ -118,7 +118,7 @@ type runningCall struct {
 // of the operation: the server knows it by the request ID.
 func (st *start) durable(ctx context.Context, state durableState) (reply, error) {
 	if state.Left == 0 {
-		state.Left, _ = remaining(st.req.options, time.Since(st.began))
+		state.Left, _ = remaining(st.req.options, st.lookup)
 	}
 	in := durableRequest{
 		Service: st.name, Operation: st.op.name, Subject: st.req.subject, RequestID: st.options.RequestID,

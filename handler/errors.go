@@ -100,7 +100,7 @@ func transportError(ex *exchange, err error) error {
 		// The session is gone, not the endpoint: a new connection gets a new one.
 		e.NonRetryable = false
 		e.Message += ": the server lost the session"
-		return &lostSession{e}
+		return &lostSession{cause: e}
 	}
 	return e
 }
@@ -202,7 +202,11 @@ func (e *connectError) Unwrap() error { return e.told }
 
 // lostSession marks the error of a request whose connection is of no use to
 // another, and which the server has not read.
-type lostSession struct{ cause *mcpnexus.Error }
+type lostSession struct {
+	cause *mcpnexus.Error
+	// read is true when the server has read the request all the same.
+	read bool
+}
 
 func (e *lostSession) Error() string { return e.cause.Error() }
 func (e *lostSession) Unwrap() error { return e.cause }

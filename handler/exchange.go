@@ -192,6 +192,14 @@ func (ex *exchange) lostSession() bool {
 	return ex.sessionID && (ex.status == http.StatusNotFound && !read || ex.status == http.StatusBadRequest && ex.unread && ex.answer.err.Code == -32000)
 }
 
+// endsSession reports whether the server said so in an answer to the request: the
+// session may be lost, but the request is not to be sent again.
+func (ex *exchange) endsSession() bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.sessionID && ex.status == http.StatusNotFound
+}
+
 // failed reports whether the last HTTP status was a failure.
 func (ex *exchange) failed() bool {
 	ex.mu.Lock()

@@ -95,7 +95,8 @@ type start struct {
 	req      *request
 	options  nexus.StartOperationOptions
 	temporal *temporalnexus.NexusClient // nil outside of a Temporal worker
-	began    time.Time
+	// lookup is how long it has waited to find out what the tool declares.
+	lookup time.Duration
 }
 
 // starter returns how an operation is started.
@@ -107,7 +108,6 @@ func (s *service) starter(op operation) starter {
 
 // start starts an operation of one request.
 func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient, op operation, input json.RawMessage, options nexus.StartOperationOptions) (reply, error) {
-	began := time.Now()
 	req, err := s.parse(op, input, options, mcpnexus.RequestOptions{})
 	if err != nil {
 		return reply{}, s.refuse(nexus.HandlerErrorTypeBadRequest, op, req, err.Error())
@@ -117,7 +117,7 @@ func (s *service) start(ctx context.Context, temporal *temporalnexus.NexusClient
 		return reply{}, s.refuse(nexus.HandlerErrorTypeUnavailable, op, req, errStopping.Error())
 	}
 	defer s.handler.calls.Done()
-	st := &start{service: s, op: op, req: req, options: options, temporal: temporal, began: began}
+	st := &start{service: s, op: op, req: req, options: options, temporal: temporal}
 	key := callKey(s.name, op.name, options.RequestID, input)
 	execution := req.options.Execution
 	if temporal == nil {
@@ -154,12 +154,13 @@ func (st *start) atMostOnce(ctx context.Context) (single bool, why string) {
 	if once(st.req.options) {
 		return true, "retryPolicy.maximumAttempts"
 	}
-	logger := st.handler.logger(ctx)
-	declared, known := st.declared(noTime, st.op, st.req, logger)
+	logger, since := st.handler.logger(ctx), time.Now()
+	declared, known := st.declared(noTime, st.op, st.req, since, logger)
 	if !known {
 		ctx, cancel := context.WithTimeout(ctx, halfOf(st.req.options, 0, st.window(ctx)))
 		defer cancel()
-		declared, known = st.declared(ctx, st.op, st.req, logger)
+		declared, known = st.declared(ctx, st.op, st.req, since, logger)
+		st.lookup = time.Since(since)
 	}
 	// What is not known now is asked again when the request is about to be sent.
 	return declared || !known && st.req.options.Execution != mcpnexus.ExecutionInline, "the tool's destructiveHint"
@@ -184,12 +185,13 @@ var noTime = func() context.Context {
 
 // declared reports whether a tool asks to be called at most once: it declares
 // that it is destructive and not that it is idempotent, and the caller has no
-// retry policy that says otherwise.
-func (s *service) declared(ctx context.Context, op operation, req *request, logger log.Logger) (single, known bool) {
+// retry policy that says otherwise. What the server has listed since the given time
+// need not be asked again.
+func (s *service) declared(ctx context.Context, op operation, req *request, since time.Time, logger log.Logger) (single, known bool) {
 	if op.name != mcpnexus.OperationCallTool || req.options.RetryPolicy != nil {
 		return false, true
 	}
-	return s.declaresDestructive(ctx, req.options.FactoryArgument, req.subject, logger)
+	return s.declaresDestructive(ctx, req.options.FactoryArgument, req.subject, since, logger)
 }
 
 // auto makes the first attempt and answers with its outcome, or after a while
@@ -273,7 +275,7 @@ func (st *start) after(c *call) (durableState, bool) {
 	if c.failure == nil {
 		return durableState{}, false
 	}
-	left, over := remaining(st.req.options, time.Since(c.began))
+	left, over := remaining(st.req.options, st.lookup+time.Since(c.began))
 	if c.stopped {
 		return durableState{Left: left}, true
 	}
@@ -287,15 +289,15 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, nexus.NewHandlerErrorf(nexus.HandlerErrorTypeUnavailable, "%s", message(st.title(st.op, st.req)+": "+err.Error()))
 	}
-	left, _ := remaining(st.req.options, time.Since(c.began))
-	running := &runningCall{TaskQueue: queue, Key: c.key, Left: leftOfAttempt(st.req.options, c)}
+	left, _ := remaining(st.req.options, st.lookup+time.Since(c.began))
+	running := &runningCall{TaskQueue: queue, Key: c.key, Left: st.leftOfAttempt(c)}
 	st.handler.running.owe(c)
 	return st.durable(ctx, durableState{Running: running, Left: left})
 }
 
 // leftOfAttempt is the time that a first attempt has left.
-func leftOfAttempt(options mcpnexus.RequestOptions, c *call) time.Duration {
-	return max(leastLeft, limitAttempt(options, 0).within-time.Since(c.began))
+func (st *start) leftOfAttempt(c *call) time.Duration {
+	return max(leastLeft, limitAttempt(st.req.options, st.lookup).within-time.Since(c.began))
 }
 
 // leastLeft is the least time that the workflow has to ask for an outcome, which is
@@ -340,8 +342,10 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 func (st *start) launchInline(ctx context.Context, key string, end time.Time) *call {
 	_, bounded := ctx.Deadline()
 	return st.launch(ctx, key, noLimit, func(ctx context.Context, finish func(json.RawMessage, error)) {
+		began := time.Now()
+		spent := func() time.Duration { return st.lookup + time.Since(began) }
 		limit := func() attemptLimit {
-			limit := limitAttempt(st.req.options, time.Since(st.began))
+			limit := limitAttempt(st.req.options, spent())
 			if bounded {
 				limit = limit.beforeEnd(end)
 			}
@@ -349,7 +353,7 @@ func (st *start) launchInline(ctx context.Context, key string, end time.Time) *c
 		}
 		st.tryThen(ctx, limit(), st.op, st.req, func(result json.RawMessage, err error) {
 			for attempts := int32(1); err != nil && bounded && st.handler.life.Err() == nil; attempts++ {
-				left, over := remaining(st.req.options, time.Since(st.began))
+				left, over := remaining(st.req.options, spent())
 				delay, again := retryDelay(st.req.options, attempts, st.contractError(st.op, st.req, err), left)
 				if !again || over || delay >= time.Until(end) {
 					break
@@ -371,7 +375,7 @@ const noLimit = 1 << 30
 // launchFirst begins a call, or joins one, that makes the first attempt.
 func (st *start) launchFirst(ctx context.Context, key string, room int) *call {
 	return st.launch(ctx, key, room, func(ctx context.Context, finish func(json.RawMessage, error)) {
-		st.tryThen(ctx, limitAttempt(st.req.options, time.Since(st.began)), st.op, st.req, finish)
+		st.tryThen(ctx, limitAttempt(st.req.options, st.lookup), st.op, st.req, finish)
 	})
 }
 
@@ -379,7 +383,7 @@ func (st *start) launchFirst(ctx context.Context, key string, room int) *call {
 // began. Nil when the process has too many. What runs must finish once.
 func (st *start) launch(ctx context.Context, key string, room int, run func(ctx context.Context, finish func(json.RawMessage, error))) *call {
 	running := st.handler.running
-	c, known := running.begin(ctx, key, room, st.began)
+	c, known := running.begin(ctx, key, room)
 	if c == nil || known {
 		return c
 	}
@@ -442,7 +446,7 @@ func (s *service) tryThen(ctx context.Context, limit attemptLimit, op operation,
 	})
 	defer heeded()
 	result, err := s.attempt(ctx, op, req)
-	if _, lost := errors.AsType[*lostSession](err); lost {
+	if lost, ok := errors.AsType[*lostSession](err); ok && !lost.read {
 		// The server has not read the request. It gets it in a new session.
 		result, err = s.attempt(ctx, op, req)
 	}

@@ -58,11 +58,11 @@ type Options struct {
 	// started it before it is handed off to a durable workflow, if the request's
 	// execution is auto. Zero means [DefaultInlineWindow]. When it is not known yet
 	// what the tool declares, as before a server's first call, finding out may take
-	// as long again. More than the Nexus request has, but for what handing off takes,
-	// is cut down to that: about six seconds under the Temporal server's default. What a
-	// call takes of a Nexus request is not available to
-	// others: the Temporal server keeps about a hundred open for each endpoint and
-	// calling namespace. It cannot be cancelled within that time either.
+	// as long before that. Both end when the Nexus request has no more time left than
+	// handing off takes: about six seconds after it began, by the Temporal server's
+	// default. What a call takes of a Nexus request is not available to others: the
+	// Temporal server keeps about a hundred open for each endpoint and calling
+	// namespace. It cannot be cancelled within that time either.
 	InlineWindow time.Duration
 	// Logger gets what MCP servers write to stderr, and what is odd about them.
 	// Nil means the worker's logger, whose lines about a connection then name the
@@ -218,6 +218,15 @@ func (h *Handler) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	h.stop(errStopping)
+	// A workflow that has just taken a call over may not have asked for it yet. It
+	// would miss this process only after a while.
+	report := time.NewTimer(reportTime)
+	defer report.Stop()
+	select {
+	case <-drained:
+	case <-report.C:
+	case <-ctx.Done():
+	}
 	// They report what they were waiting for.
 	h.queues.close()
 	h.running.clear()

@@ -848,6 +848,13 @@ func TestAnAnswerThatNamesTheRequestIsNoLostSession(t *testing.T) {
 				e := contractError(t, err)
 				assert.Equal(t, c.want, mcpnexus.Error{Type: e.Type, Code: e.Code, HTTPStatus: e.HTTPStatus, NonRetryable: e.NonRetryable}, e.Message)
 				assert.Equal(t, c.sent, sent.Load())
+				// The session may be lost all the same: the next call has another.
+				before := server.Stats().Handshakes
+				_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"slow","arguments":{"ms":1}}`)
+				assert.NoError(t, err)
+				if stateless {
+					assert.Equal(t, before+1, server.Stats().Handshakes)
+				}
 			})
 		}
 	}

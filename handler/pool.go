@@ -459,14 +459,16 @@ func retires(err error) bool {
 	if err == nil {
 		return false
 	}
+	if _, lost := errors.AsType[*lostSession](err); lost {
+		return true
+	}
 	e, ok := errors.AsType[*mcpnexus.Error](err)
 	if !ok {
 		return !isCancelled(err) // which says nothing of the server
 	}
 	switch e.Type {
 	case mcpnexus.ErrorTypeTransport:
-		_, lost := errors.AsType[*lostSession](err)
-		return lost || e.HTTPStatus == 0
+		return e.HTTPStatus == 0
 	case mcpnexus.ErrorTypeTimeout:
 		return true
 	case mcpnexus.ErrorTypeProtocol:

@@ -322,6 +322,8 @@ func outcome(ctx context.Context, ex *exchange, method string, result mcp.Result
 	case ctx.Err() != nil && (a == nil || a.err != nil):
 		// An error that comes now is the server's answer to the cancellation.
 		return nil, nil, context.Cause(ctx)
+	case a != nil && a.err != nil && ex.endsSession():
+		return nil, nil, &lostSession{cause: answeredError(a.err), read: true}
 	case a != nil && a.err != nil:
 		return nil, nil, answeredError(a.err)
 	case a != nil:

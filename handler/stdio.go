@@ -26,7 +26,7 @@ const (
 	// stderrLine is the most bytes of one line of a server's stderr that are logged.
 	stderrLine = 4 << 10
 	// maxSkippedLogged is how many lines of a connection that are no messages are
-	// logged, each with as much of it.
+	// logged, each cut as those of stderr.
 	maxSkippedLogged = 20
 )
 

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net/http"
@@ -92,6 +93,40 @@ func TestAResponseIsReadOnForAWhileAfterItsCall(t *testing.T) {
 				assert.Equal(t, c.cause, context.Cause(reading))
 				assert.Equal(t, c.after, time.Since(began))
 			})
+		})
+	}
+}
+
+// endless is a body that never ends, and counts what is read of it.
+type endless struct {
+	chunk string
+	read  int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.chunk)
+	e.read += n
+	return n, nil
+}
+
+func (e *endless) Close() error { return nil }
+
+func TestWhatFollowsAnAnswerIsDiscardedUpToALimit(t *testing.T) {
+	const answered = "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"
+	for name, chunk := range map[string]string{
+		"nothing that is an event": strings.Repeat("x", 1000),
+		"empty lines":              strings.Repeat("\n", 1000),
+		"notifications":            "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ex := newExchange([]byte(`{}`))
+			ex.begin("1")
+			rest := &endless{chunk: chunk}
+			tap := &eventTap{body: rest, in: bufio.NewReader(io.MultiReader(strings.NewReader(answered), rest)), ex: ex, limit: 1 << 30}
+			out, err := io.ReadAll(tap)
+			require.NoError(t, err)
+			assert.Equal(t, answered, string(out))
+			assert.InDelta(t, maxDiscarded, rest.read, 8<<10)
 		})
 	}
 }

@@ -142,8 +142,9 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// send has the request sent by what may be the publisher's own code. A panic there
-// would end the worker: the SDK sends word of cancellations on goroutines of its own.
+// send has the request sent by what may be the publisher's own code. A panic in its
+// RoundTrip would end the worker: the SDK sends word of cancellations on goroutines of
+// its own.
 func (t *tapRoundTripper) send(req *http.Request) (resp *http.Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -153,6 +154,9 @@ func (t *tapRoundTripper) send(req *http.Request) (resp *http.Response, err erro
 	resp, err = t.next.RoundTrip(req)
 	if err == nil && resp.Body == nil {
 		resp.Body = http.NoBody
+	}
+	if err == nil && resp.Header == nil {
+		resp.Header = http.Header{}
 	}
 	return resp, err
 }

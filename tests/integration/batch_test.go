@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -391,4 +392,63 @@ func TestTheErrorsOfABatchFitIntoTheHistoryOfItsWorkflow(t *testing.T) {
 			assert.Less(t, described.GetWorkflowExecutionInfo().GetHistorySizeBytes(), int64(48<<20))
 		})
 	}
+}
+
+func TestABatchOfTheClientsSizeHasRoomForALargeResultAlsoWhenItIsHandedOff(t *testing.T) {
+	t.Parallel()
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Name") == "huge" {
+			time.Sleep(time.Second) // for the server the tool takes that long
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publishWith(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}}, InlineWindow: 100 * time.Millisecond})
+	p.run(t, func(ctx workflow.Context) error {
+		c := &complaints{}
+		calls := []*mcp.CallToolParams{{Name: "huge", Arguments: map[string]any{"bytes": 1_900_000}}}
+		for len(calls) < caller.BatchSize {
+			calls = append(calls, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 1000}})
+		}
+		for i, outcome := range p.client("rude", caller.Options{}).CallTools(ctx, calls) {
+			assert.NoError(c, outcome.Err, i)
+		}
+		return c.err()
+	})
+}
+
+func TestTheShortTimeOfOneCallIsNotThatOfItsBatch(t *testing.T) {
+	t.Parallel()
+	server := rude.New(rude.Options{})
+	var lists atomic.Int32
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			lists.Add(1)
+			time.Sleep(500 * time.Millisecond) // a server that is slow to list
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	run := p.run(t, func(ctx workflow.Context) error {
+		c := &complaints{}
+		calls := []*mcp.CallToolParams{{Name: "echo"}}
+		for i := range 5 { // the server runs what it does not list
+			calls = append(calls, &mcp.CallToolParams{Name: "error", Arguments: map[string]any{"n": i}})
+		}
+		short := mcpnexus.RequestOptions{ScheduleToCloseTimeout: 600 * time.Millisecond, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 2}}
+		calls = append(calls, &mcp.CallToolParams{Name: "echo", Meta: mcp.Meta{mcpnexus.MetaKeyOptions: short}})
+		params := &mcpnexus.CallToolsParams{Calls: calls}
+		var result *mcpnexus.CallToolsResult
+		err := workflow.NewNexusClient(p.endpoint, "rude").ExecuteOperation(ctx, mcpnexus.CallTools, params, workflow.NexusOperationOptions{}).Get(ctx, &result)
+		if assert.NoError(c, err) {
+			assert.Nil(c, result.Results[0].Error)
+			assert.Nil(c, result.Results[len(calls)-1].Error)
+		}
+		return c.err()
+	})
+	_, durable := durableRun(history(t, run))
+	assert.False(t, durable)
+	assert.EqualValues(t, 1, lists.Load())
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
 
 	"github.com/nexusmcp/nexusmcp/caller"
 	"github.com/nexusmcp/nexusmcp/handler"
@@ -327,4 +330,50 @@ func TestAServerMayHaveAnyName(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A workflow that has just taken a call over asks its process for it, which may be
+// stopping.
+func TestAStoppingWorkerGivesBackWhatIsAboutToBeAskedFor(t *testing.T) {
+	t.Parallel()
+	const late = 1500 * time.Millisecond
+	options := temporalServer.ClientOptions(platformNamespace)
+	options.Logger = newLogger()
+	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			if strings.HasSuffix(method, "/RespondWorkflowTaskCompleted") {
+				time.Sleep(late) // as when the Temporal server is busy
+			}
+			return next(ctx, method, in, out, connection, o...)
+		}))
+	slow, err := client.DialContext(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(slow.Close)
+
+	server, transport := rudeHTTP(t, rude.Options{})
+	newWorker := func() worker.Options {
+		plugin, err := handler.NewPlugin(handler.Options{
+			Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 100 * time.Millisecond, DrainTimeout: 200 * time.Millisecond,
+		})
+		require.NoError(t, err)
+		return worker.Options{Plugins: []worker.Plugin{plugin}}
+	}
+	p := publishFor(t, slow, newWorker(), func(worker.Worker) {})
+	run := p.start(t, func(ctx workflow.Context) error {
+		_, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 3000}})
+		return err
+	})
+	within(t, func() bool {
+		_, started := durableRun(history(t, run))
+		return started
+	})
+	other := worker.New(slow, p.queue, newWorker())
+	require.NoError(t, other.Start())
+	t.Cleanup(other.Stop)
+	began := time.Now()
+	p.publisher.Stop()
+	require.NoError(t, outcome(t, run))
+	assert.Equal(t, 2, server.Stats().Calls["slow"])
+	// It takes ten seconds to miss a process.
+	assert.Less(t, time.Since(began), 3*late+3*time.Second+3*time.Second)
 }

@@ -98,6 +98,7 @@ var unique atomic.Int64
 // path is one test's way from a workflow to its published servers.
 type path struct {
 	endpoint  string
+	queue     string // of the publisher
 	appQueue  string
 	publisher worker.Worker
 }
@@ -125,15 +126,14 @@ func publishOn(t *testing.T, options worker.Options, register func(worker.Worker
 func publishFor(t *testing.T, platform client.Client, options worker.Options, register func(worker.Worker)) *path {
 	t.Helper()
 	n := unique.Add(1)
-	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
-	queue := fmt.Sprintf("mcp-%d", n)
+	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), queue: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
 
-	p.publisher = worker.New(platform, queue, options)
+	p.publisher = worker.New(platform, p.queue, options)
 	register(p.publisher)
 	require.NoError(t, p.publisher.Start())
 	t.Cleanup(p.publisher.Stop)
 
-	_, err := endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: queue}, endpoints.Options{})
+	_, err := endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: p.queue}, endpoints.Options{})
 	require.NoError(t, err)
 
 	app := worker.New(appClient, p.appQueue, worker.Options{DeadlockDetectionTimeout: busy})
