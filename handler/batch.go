@@ -560,29 +560,41 @@ func (o batchOutcome) encode() json.RawMessage {
 // in the order of the calls, are cut down to an error.
 func assemble(outcomes []batchOutcome, limit int, title func(i int) string) json.RawMessage {
 	const before, after = `{"results":`, `}`
-	entries := make([]json.RawMessage, len(outcomes))
+	sizes, entries := make([]int, len(outcomes)), make([]json.RawMessage, len(outcomes))
 	room := limit - len(before) - len("[]") - len(after) + len(",") // there is none after the last
 	for i, o := range outcomes {
-		entries[i] = o.encode()
-		room -= len(entries[i]) + len(",")
+		sizes[i] = o.size()
+		room -= sizes[i] + len(",")
 	}
 	if room < 0 {
-		cut := make([]json.RawMessage, len(outcomes))
 		for i, o := range outcomes {
-			if cut[i] = o.cut(limit, title(i)).encode(); len(cut[i]) > len(entries[i]) {
-				cut[i] = entries[i]
+			if entries[i] = o.cut(limit, title(i)).encode(); len(entries[i]) >= sizes[i] {
+				entries[i] = nil
+				continue
 			}
-			room += len(entries[i]) - len(cut[i])
+			room += sizes[i] - len(entries[i])
 		}
-		for i := range entries {
-			if more := len(entries[i]) - len(cut[i]); more <= room {
-				room -= more
-			} else {
-				entries[i] = cut[i]
-			}
+	}
+	for i, o := range outcomes {
+		// What is left out is not encoded: that may be many times what there is room for.
+		if more := sizes[i] - len(entries[i]); entries[i] == nil {
+			entries[i] = o.encode()
+		} else if more <= room {
+			room -= more
+			entries[i] = o.encode()
 		}
 	}
 	return bytes.Join([][]byte{[]byte(before), join(entries), []byte(after)}, nil)
+}
+
+// size is the most bytes that the outcome has when it is encoded.
+func (o batchOutcome) size() int {
+	if o.Error == nil {
+		return len(`{"result":}`) + len(o.Result)
+	}
+	e := *o.Error
+	e.Data = nil
+	return len(batchOutcome{Error: &e}.encode()) + len(",") + len(o.Error.Data)
 }
 
 // cut returns what is left of an outcome for which there is no room.

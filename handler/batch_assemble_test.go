@@ -24,7 +24,7 @@ func numberedTitle(i int) string { return fmt.Sprintf("call %d", i) }
 func TestOutcomesThatFitAreReturnedAsTheyAre(t *testing.T) {
 	outcomes := []batchOutcome{{Result: json.RawMessage(`{ "a" : "<é>" }`)}, {Error: mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeDenied, Message: "<m>", Rule: "r"})}}
 	const want = `{"results":[{"result":{ "a" : "<é>" }},{"error":{"type":"MCPDenied","message":"<m>","details":["r"],"nonRetryable":true}}]}`
-	assert.Equal(t, want, string(assemble(outcomes, len(want), numberedTitle)))
+	assert.Equal(t, want, string(assemble(outcomes, len(want)+len(","), numberedTitle)))
 	outcomes[0].Result = json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
 	whole := string(assemble(outcomes, 10_000, numberedTitle))
 	assert.Equal(t, whole, string(assemble(outcomes, len(whole), numberedTitle)))
@@ -117,4 +117,25 @@ func TestTheItemsOfABatchsWorkflowAreNoLargerThanARequest(t *testing.T) {
 	assert.Positive(t, states[2].Running)
 	assert.Equal(t, `{"name":"c"}`, string(got[2]))
 	assert.Equal(t, `{"result":"xxxxxxxxxxxxxxxxxx"}`, string(got[3]))
+}
+
+func TestWhatIsLeftOutIsNotEncoded(t *testing.T) {
+	data := json.RawMessage(`"` + strings.Repeat("d", 100_000) + `"`)
+	outcomes := make([]batchOutcome, 300)
+	for i := range outcomes {
+		outcomes[i].Error = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: -32602, Data: data, Message: "m"})
+	}
+	const limit = 2 << 20
+	whole := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			assert.LessOrEqual(t, len(assemble(outcomes, limit, numberedTitle)), limit)
+		}
+	})
+	// Encoding all of it would take more than 60 MB: a workflow task would take a second.
+	assert.Less(t, whole.AllocedBytesPerOp(), int64(12*limit))
+	got := disassemble(t, assemble(outcomes, limit, numberedTitle))
+	assert.Equal(t, data, got[0].Error.Data)
+	assert.Nil(t, got[299].Error.Data)
+	assert.EqualValues(t, -32602, got[299].Error.Code)
 }

@@ -126,19 +126,21 @@ type toolList struct {
 	taken time.Time // when the server listed them
 	// absent are the tools that the handler itself listed in vain for, and when. A
 	// caller's own list may be another one: its _meta is its own.
-	absent  map[digest]time.Time
-	tried   time.Time // when the handler last began to list them
-	inquiry *inquiry  // that is going on, or nil
+	absent map[digest]time.Time
+	// tried is when the handler last began to list them, and asked when it began to
+	// for the last time that it could.
+	tried, asked time.Time
+	inquiry      *inquiry // that is going on, or nil
 
 	used, changed uint64 // by the clock
 }
 
 // An inquiry is one listing of the tools, for which all who ask wait.
 type inquiry struct {
-	done chan struct{}
-	// sought are the tools that are not known, for whose sake somebody waits.
-	sought []string
-	tools  *toolSet // once done; nil if it failed for a reason that may pass
+	tool  string // for whose sake it was begun
+	began time.Time
+	done  chan struct{}
+	tools *toolSet // once done; nil if it failed for a reason that may pass
 }
 
 // A declared is what the memory has to say of a tool.
@@ -153,8 +155,8 @@ type declared struct {
 	begin *inquiry
 }
 
-// ask looks a tool up, in what the server has listed since the given time if it is
-// not in an older list. It is on the way of every call: no I/O, no allocation when
+// ask looks a tool up, in what the server was asked for since the given time if it
+// is not in an older list. It is on the way of every call: no I/O, no allocation when
 // the tool is known.
 func (d *declarations) ask(key digest, tool string, since, now time.Time) (a declared) {
 	d.mu.Lock()
@@ -164,11 +166,11 @@ func (d *declarations) ask(key digest, tool string, since, now time.Time) (a dec
 		var known bool
 		if a.destructive, known = l.tools.of(tool); known {
 			if now.Sub(l.taken) > relistAfter && now.Sub(l.tried) > askAgainAfter && l.inquiry == nil {
-				a.begin = l.begin(now)
+				a.begin = l.begin(tool, now)
 			}
 			return a
 		}
-		if !l.taken.Before(since) || !l.mayHave(tool, now) {
+		if !l.asked.Before(since) || !l.mayHave(tool, now) {
 			return a
 		}
 		if len(l.absent) >= maxAbsent {
@@ -177,12 +179,9 @@ func (d *declarations) ask(key digest, tool string, since, now time.Time) (a dec
 		}
 	}
 	if l.inquiry == nil {
-		a.begin = l.begin(now)
+		a.begin = l.begin(tool, now)
 	}
 	a.wait = l.inquiry
-	if len(a.wait.sought) < maxAbsent {
-		a.wait.sought = append(a.wait.sought, tool)
-	}
 	return a
 }
 
@@ -196,9 +195,9 @@ func (l *toolList) mayHave(tool string, now time.Time) bool {
 	return !absent
 }
 
-func (l *toolList) begin(now time.Time) *inquiry {
+func (l *toolList) begin(tool string, now time.Time) *inquiry {
 	l.tried = now
-	l.inquiry = &inquiry{done: make(chan struct{})}
+	l.inquiry = &inquiry{tool: tool, began: now, done: make(chan struct{})}
 	return l.inquiry
 }
 
@@ -231,7 +230,8 @@ func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 	if l := d.lists[key]; l != nil && l.inquiry == ended {
 		l.inquiry = nil
 		if tools != nil {
-			l.looked(ended.sought, tools)
+			l.asked = ended.began
+			l.looked(ended.tool, tools)
 		}
 	}
 	d.mu.Unlock()
@@ -239,16 +239,15 @@ func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 	close(ended.done)
 }
 
-// looked notes which of the tools that were sought are not in the list.
-func (l *toolList) looked(sought []string, tools *toolSet) {
+// looked notes that a list does not have the tool that it was made for.
+func (l *toolList) looked(tool string, tools *toolSet) {
+	if _, known := tools.of(tool); known || tools.refused {
+		return
+	}
 	if l.absent == nil {
 		l.absent = make(map[digest]time.Time)
 	}
-	for _, tool := range sought {
-		if _, known := tools.of(tool); !known {
-			l.absent[digestOf([]byte(tool))] = time.Now()
-		}
-	}
+	l.absent[digestOf([]byte(tool))] = time.Now()
 }
 
 // A toolMemory is a connection's way to the declarations: those for the factory
@@ -319,23 +318,27 @@ func (s *session) toolsKnown(tools *toolSet, since uint64) {
 // known is false when ctx ended before the tools were listed, when listing them
 // failed for a reason that may pass, or when too many were looked for in vain.
 func (s *service) declaresDestructive(ctx context.Context, argument json.RawMessage, tool string, since time.Time, logger log.Logger) (destructive, known bool) {
-	a := s.pool.declarations.ask(digestOf(argument), tool, since, time.Now())
-	if a.begin != nil {
-		s.pool.learn(argument, a.begin, logger)
+	for {
+		a := s.pool.declarations.ask(digestOf(argument), tool, since, time.Now())
+		if a.begin != nil {
+			s.pool.learn(argument, a.begin, logger)
+		}
+		if a.wait == nil {
+			return a.destructive, !a.unsure
+		}
+		select {
+		case <-a.wait.done:
+		case <-ctx.Done():
+			return false, false
+		}
+		if a.wait.tools == nil {
+			return false, false
+		}
+		// One that was begun before may have missed a tool that is new.
+		if destructive, listed := a.wait.tools.of(tool); listed || !a.wait.began.Before(since) {
+			return destructive, true
+		}
 	}
-	if a.wait == nil {
-		return a.destructive, !a.unsure
-	}
-	select {
-	case <-a.wait.done:
-	case <-ctx.Done():
-		return false, false
-	}
-	if a.wait.tools == nil {
-		return false, false
-	}
-	destructive, _ = a.wait.tools.of(tool)
-	return destructive, true
 }
 
 // learn lists the tools, for as long as learnTimeout: the first who asked may

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -139,7 +140,7 @@ func age(s *service, by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.lists {
-		l.taken, l.tried = l.taken.Add(-by), l.tried.Add(-by)
+		l.taken, l.asked, l.tried = l.taken.Add(-by), l.asked.Add(-by), l.tried.Add(-by)
 		for tool, since := range l.absent {
 			l.absent[tool] = since.Add(-by)
 		}
@@ -224,6 +225,41 @@ func TestAToolThatIsNewIsLookedUpAtOnce(t *testing.T) {
 		add(name, true)
 		requireDeclares(t, s, name, true)
 	}
+}
+
+func TestAListThatIsUnderWayDoesNotAnswerForAToolThatIsNew(t *testing.T) {
+	inner := rude.New(rude.Options{})
+	listing, list := make(chan struct{}, 10), make(chan struct{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			recorded := httptest.NewRecorder()
+			inner.ServeHTTP(recorded, r) // as it is now
+			listing <- struct{}{}
+			<-list
+			maps.Copy(w.Header(), recorded.Header())
+			_, _ = w.Write(recorded.Body.Bytes())
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
+	first := make(chan bool)
+	go func() {
+		_, known := s.declaresDestructive(t.Context(), nil, "unlisted", time.Now(), quiet())
+		first <- known
+	}()
+	<-listing
+	began := time.Now()
+	second := make(chan bool)
+	go func() {
+		_, known := s.declaresDestructive(t.Context(), nil, "unlisted too", began, quiet())
+		second <- known
+	}()
+	close(list)
+	assert.True(t, <-first)
+	assert.True(t, <-second)
+	assert.Equal(t, 2, inner.Stats().Lists, "the second was asked for after the first was begun")
 }
 
 func TestOneListAnswersForAllToolsThatWereSoughtBeforeIt(t *testing.T) {

@@ -184,7 +184,7 @@ func workflowID(service, operation, requestID string) string {
 // idPart escapes a part of an ID, as in a URL's path. What is too long is told apart
 // by a hash.
 func idPart(part string, longest int) string {
-	escaped := url.PathEscape(part)
+	escaped := strings.ReplaceAll(url.PathEscape(part), "~", "%7E")
 	if len(escaped) <= longest {
 		return escaped
 	}

@@ -185,8 +185,8 @@ var noTime = func() context.Context {
 
 // declared reports whether a tool asks to be called at most once: it declares
 // that it is destructive and not that it is idempotent, and the caller has no
-// retry policy that says otherwise. What the server has listed since the given time
-// need not be asked again.
+// retry policy that says otherwise. What the server was asked for since the given
+// time it need not be asked for again.
 func (s *service) declared(ctx context.Context, op operation, req *request, since time.Time, logger log.Logger) (single, known bool) {
 	if op.name != mcpnexus.OperationCallTool || req.options.RetryPolicy != nil {
 		return false, true

@@ -209,6 +209,7 @@ func TestAWorkflowIDIsPrintableShortAndTheRequestsOwn(t *testing.T) {
 		{"größe", "1", "nexusmcp/gr%C3%B6%C3%9Fe/call-tool/1"},
 		{"gr%C3%B6%C3%9Fe", "1", "nexusmcp/gr%25C3%25B6%25C3%259Fe/call-tool/1"},
 		{"with space", "1/2\n", "nexusmcp/with%20space/call-tool/1%2F2%0A"},
+		{"s", "~", "nexusmcp/s/call-tool/%7E"},
 		{long, "1", ""},
 		{long + "b", "1", ""},
 		{"s", long, ""},

@@ -134,6 +134,9 @@ func (e *Error) Error() string { return string(e.Type) + ": " + e.Message }
 
 // ApplicationError returns the form in which the error crosses Nexus and
 // activities: a Temporal ApplicationError with the contract's type and details.
+// Read what it says with [ErrorFrom]. The error's own Details method takes pointers
+// to any type only once the error has crossed; before that, and in the outcome of a
+// call of a batch, it panics over a pointer to another type than the detail's.
 func (e *Error) ApplicationError() error {
 	details := e.details()
 	for i, detail := range details {
