@@ -69,6 +69,10 @@ const (
 	// reportTime is how long the end of an attempt may take to be reported: the
 	// activity's own timeout is longer by that than the attempt's.
 	reportTime = 5 * time.Second
+	// askTime is how long a process that stops waits to be asked for a call that it has
+	// handed off. The workflow's first task may have gone to a worker that stops too,
+	// this one for example: it is made again after ten seconds.
+	askTime = 12 * time.Second
 	// declareTime is how long an attempt may take to find out whether the tool is to
 	// be called at most once.
 	declareTime = 5 * time.Second

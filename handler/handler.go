@@ -199,9 +199,10 @@ func (h *Handler) Register(registry interface {
 // Close stops the handler: it answers new requests with a retryable handler
 // error, so that Temporal asks another worker, gives the running ones
 // [Options.DrainTimeout], then cancels them, gives the durable ones back, so that
-// another worker makes the attempt, and ends every connection and process. It
-// returns when all is gone, or with an error that says what is left when ctx is
-// done or something does not end. A closed handler stays closed.
+// another worker makes the attempt, and ends every connection and process. If a
+// workflow has taken a call over and not asked for it yet, that takes up to twelve
+// seconds more. It returns when all is gone, or with an error that says what is left
+// when ctx is done or something does not end. A closed handler stays closed.
 func (h *Handler) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.stopped = true
@@ -218,13 +219,13 @@ func (h *Handler) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	h.stop(errStopping)
-	// A workflow that has just taken a call over may not have asked for it yet. It
+	// A workflow that has just taken a call over may not have asked for it yet, and
 	// would miss this process only after a while.
-	report := time.NewTimer(reportTime)
-	defer report.Stop()
+	asked := time.NewTimer(askTime)
+	defer asked.Stop()
 	select {
 	case <-drained:
-	case <-report.C:
+	case <-asked.C:
 	case <-ctx.Done():
 	}
 	// They report what they were waiting for.
