@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/nexusmcp/nexusmcp/internal/payload"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -96,7 +97,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		err = checkSize(result, in.MaxResultBytes)
 	}
 	if err == nil {
-		return rawValue(result), nil
+		return payload.JSON(result), nil
 	}
 	_, notSent := errors.AsType[*unsent](err)
 	if notSent && !errors.Is(err, errUnmarked) {
@@ -236,7 +237,7 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 		if err := checkSize(c.result, maxResultBytes); err != nil {
 			return converter.RawValue{}, s.contractError(callToolOperation, &request{}, err).ApplicationError()
 		}
-		return rawValue(c.result), nil
+		return payload.JSON(c.result), nil
 	case c.stopped, ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
 		return converter.RawValue{}, givenBack(before)
 	case c.cancelled, ctx.Err() != nil:

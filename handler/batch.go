@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/temporalnexus"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/nexusmcp/nexusmcp/internal/payload"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -432,7 +433,7 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		ID:                       workflowID(b.name, batchOperation.name, b.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(b.options.Header),
 		StaticSummary:            fmt.Sprintf("%s (%d calls)", b.title(batchOperation, &request{}), len(b.calls)),
-	}, BatchWorkflowType, in, rawValue(items))
+	}, BatchWorkflowType, in, payload.JSON(items))
 }
 
 // items returns the workflow's second argument, which has an outcome in place of
@@ -472,9 +473,9 @@ func join(values []json.RawMessage) json.RawMessage {
 
 // batchWorkflow sees the calls of a batch to their ends, and returns the
 // operation's result.
-func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawValue) (converter.RawValue, error) {
+func batchWorkflow(ctx workflow.Context, in batchRequest, encoded converter.RawValue) (converter.RawValue, error) {
 	var items []json.RawMessage
-	if err := json.Unmarshal(payload.Payload().GetData(), &items); err != nil || len(items) != len(in.Calls) {
+	if err := json.Unmarshal(encoded.Payload().GetData(), &items); err != nil || len(items) != len(in.Calls) {
 		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the items are not an array with one for each call", "", err)
 	}
 	defaults, err := readOptions(in.Options)
@@ -516,7 +517,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, payload converter.RawV
 	if ctx.Err() != nil {
 		return converter.RawValue{}, ctx.Err()
 	}
-	return rawValue(assemble(outcomes, in.MaxResultBytes, func(i int) string { return title(in.Service, callToolOperation.name, subjects[i]) })), nil
+	return payload.JSON(assemble(outcomes, in.MaxResultBytes, func(i int) string { return title(in.Service, callToolOperation.name, subjects[i]) })), nil
 }
 
 // settle sees one call to its end, as [requestWorkflow] does a single one.
@@ -530,7 +531,7 @@ func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResu
 	if state.Running > 0 {
 		r.Running = &runningCall{TaskQueue: in.TaskQueue, Key: batchCallKey(in.Key, i), Left: state.Running}
 	}
-	result, err := r.settle(ctx, rawValue(encode(req.params)))
+	result, err := r.settle(ctx, payload.JSON(encode(req.params)))
 	if err == nil {
 		return batchOutcome{Result: result.Payload().GetData()}
 	}

@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/temporalnexus"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/nexusmcp/nexusmcp/internal/payload"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -132,7 +133,7 @@ func (st *start) durable(ctx context.Context, state durableState) (reply, error)
 		ID:                       workflowID(st.name, st.op.name, st.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
 		StaticSummary:            st.title(st.op, st.req),
-	}, WorkflowType, in, rawValue(encode(st.req.params)))
+	}, WorkflowType, in, payload.JSON(encode(st.req.params)))
 }
 
 // writeOptions writes valid options.

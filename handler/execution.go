@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporalnexus"
 
+	"github.com/nexusmcp/nexusmcp/internal/payload"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -55,7 +56,7 @@ func newRegistered(name string, start starter) *registered {
 			if r.durable != nil {
 				return *r.durable, nil
 			}
-			return temporalnexus.NewSyncResult(rawValue(r.result)), nil
+			return temporalnexus.NewSyncResult(payload.JSON(r.result)), nil
 		},
 	})}
 }
@@ -72,7 +73,7 @@ func (r *registered) Start(ctx context.Context, input json.RawMessage, options n
 	if err != nil {
 		return nil, err
 	}
-	return &nexus.HandlerStartOperationResultSync[converter.RawValue]{Value: rawValue(answer.result)}, nil
+	return &nexus.HandlerStartOperationResultSync[converter.RawValue]{Value: payload.JSON(answer.result)}, nil
 }
 
 // Cancel implements [nexus.Operation]. The token is that of a durable workflow.

@@ -11,8 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/nexus-rpc/sdk-go/nexus"
-	commonpb "go.temporal.io/api/common/v1"
-	"go.temporal.io/sdk/converter"
 
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
@@ -71,14 +69,6 @@ func (s *service) nexusService() *nexus.Service {
 	}
 	out.MustRegister(newRegistered(mcpnexus.OperationCallTools, s.startBatch))
 	return out
-}
-
-// rawValue hands a result on as it is: a typed value would be encoded once more.
-func rawValue(result json.RawMessage) converter.RawValue {
-	return converter.NewRawValue(&commonpb.Payload{
-		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
-		Data:     result,
-	})
 }
 
 // refuse answers a request that nothing is done for.

@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/nexusmcp/nexusmcp/internal/payload"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -46,7 +47,7 @@ func runRequest(t *testing.T, in durableRequest, options mcpnexus.RequestOptions
 	if in.Options == nil {
 		in.Options = writeOptions(options)
 	}
-	env.ExecuteWorkflow(WorkflowType, in, rawValue(json.RawMessage(`{}`)))
+	env.ExecuteWorkflow(WorkflowType, in, payload.JSON(json.RawMessage(`{}`)))
 	require.True(t, env.IsWorkflowCompleted())
 	return n.Load(), env.GetWorkflowError()
 }
@@ -157,7 +158,7 @@ func TestWhatANewerVersionHasWrittenIsLeftToItsWorkers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env := quietSuite().NewTestActivityEnvironment()
 			env.RegisterActivity(h.services["s"].attemptActivity)
-			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, rawValue(json.RawMessage(`{}`)))
+			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, payload.JSON(json.RawMessage(`{}`)))
 			before, ok := givenBackBy(err)
 			assert.True(t, ok, "%v", err)
 			assert.Equal(t, int32(2), before)
@@ -192,7 +193,7 @@ func TestAnAttemptsErrorHasNoMoreDataThanThereIsRoomForInTheHistory(t *testing.T
 		h.mocked = true
 		env.RegisterActivity(h.services["s"].attemptActivity)
 		in := durableRequest{Service: "s", Operation: mcpnexus.OperationCallTool, Subject: "fail", RequestID: "id", MaxResultBytes: limit}
-		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, rawValue(json.RawMessage(`{"name":"fail"}`)))
+		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, payload.JSON(json.RawMessage(`{"name":"fail"}`)))
 		failure, ok := mcpnexus.ErrorFrom(err)
 		require.True(t, ok, "%v", err)
 		assert.Equal(t, int64(-32602), failure.Code)

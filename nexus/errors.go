@@ -9,9 +9,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nexus-rpc/sdk-go/nexus"
-	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
+
+	"github.com/nexusmcp/nexusmcp/internal/payload"
 )
 
 // ErrorType is the type of the ApplicationError with which an operation fails.
@@ -141,7 +142,7 @@ func (e *Error) ApplicationError() error {
 	details := e.details()
 	for i, detail := range details {
 		if data, ok := detail.(json.RawMessage); ok {
-			details[i] = asItIs(data)
+			details[i] = payload.JSON(data)
 		}
 	}
 	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Type), temporal.ApplicationErrorOptions{
@@ -175,15 +176,6 @@ func (e *Error) details() []any {
 		return []any{e.Rule}
 	}
 	return nil
-}
-
-// asItIs keeps JSON from being encoded anew, which would make six bytes of each <, >
-// and &.
-func asItIs(data json.RawMessage) converter.RawValue {
-	return converter.NewRawValue(&commonpb.Payload{
-		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
-		Data:     data,
-	})
 }
 
 // ErrorFrom finds the contract's error in the cause chain of any error that an
