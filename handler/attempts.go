@@ -16,7 +16,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
-	"github.com/nexusmcp/nexusmcp/internal/payload"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -57,7 +57,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	if in.Former != "" {
 		// It was taken for lost, perhaps because this process was busy.
 		if c, ok := s.handler.running.claimAgain(in.Former); ok {
-			return s.follow(ctx, c, before, in.Caller, in.MaxResultBytes)
+			return s.follow(ctx, c, before, runningRequest{Key: in.Former, Operation: in.Operation, Subject: in.Subject, Caller: in.Caller, MaxResultBytes: in.MaxResultBytes})
 		}
 	}
 
@@ -73,10 +73,8 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	}
 	single := once(req.options)
 	if !single {
-		// A server that does not tell gets the benefit of the doubt.
-		asking, cancel := context.WithTimeout(ctx, halfOf(req.options, spent(), declareTime))
-		declared, known := s.declared(asking, op, req, time.Now(), s.handler.logger(ctx))
-		cancel()
+		// When in doubt, the request is sent only once.
+		declared, known, _ := s.declaredWithin(ctx, op, req, time.Now(), spent(), declareTime)
 		single = declared || !known
 	}
 	if _, over := remaining(req.options, spent()); over {
@@ -97,7 +95,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		err = checkSize(result, in.MaxResultBytes)
 	}
 	if err == nil {
-		return payload.JSON(result), nil
+		return plainjson.Payload(result), nil
 	}
 	_, notSent := errors.AsType[*unsent](err)
 	if notSent && !errors.Is(err, errUnmarked) {
@@ -112,14 +110,14 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		// Whether the server has the mark or not, nothing was sent. An activity of its
 		// own finds none.
 		return converter.RawValue{}, givenBack(before)
-	case errors.Is(err, errStopping) || ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
+	case errors.Is(err, errStopping), stops(ctx) && !isAnswer(err):
 		if single && !notSent {
 			return converter.RawValue{}, s.last(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": the worker stopped during the only attempt: the request may have been carried out")}))
 		}
 		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errCallerGone):
 		return converter.RawValue{}, gone()
-	case errors.Is(err, errCancelled), ctx.Err() != nil:
+	case errors.Is(err, errCancelled), ctx.Err() != nil && !stops(ctx):
 		pulse.end()
 		return converter.RawValue{}, cancelled(ctx)
 	}
@@ -134,6 +132,17 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, s.last(e)
 	}
 	return converter.RawValue{}, e.ApplicationError()
+}
+
+// stops reports whether an activity is to end because its worker does.
+func stops(ctx context.Context) bool {
+	return ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown)
+}
+
+// isAnswer reports whether an attempt failed with what the MCP server said.
+func isAnswer(err error) bool {
+	e, ok := errors.AsType[*mcpnexus.Error](err)
+	return ok && (e.Type == mcpnexus.ErrorTypeProtocol || e.Type == mcpnexus.ErrorTypeResultTooLarge || e.HTTPStatus != 0)
 }
 
 // checkSize refuses a result that is too large for where it goes. Zero means no
@@ -183,13 +192,26 @@ const (
 	errorTypeCancelled  = "MCPCancelled"
 )
 
+// A runningRequest is the argument of [service.runningActivity]: a call that was
+// handed off, and what the workflow knows of it.
+type runningRequest struct {
+	Key       string     `json:"key"`
+	Operation string     `json:"operation"`
+	Subject   string     `json:"subject,omitempty"`
+	Caller    *callerRun `json:"caller,omitempty"`
+	// MaxResultBytes is as in a [durableRequest].
+	MaxResultBytes int `json:"maxResultBytes,omitempty"`
+}
+
 // runningActivity waits for a call that runs in this process.
-func (s *service) runningActivity(ctx context.Context, key string, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
-	c, ok := s.handler.running.claim(key)
+func (s *service) runningActivity(ctx context.Context, in runningRequest) (converter.RawValue, error) {
+	c, ok := s.handler.running.claim(in.Key)
 	if !ok {
-		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: s.name + ": the process does not know the call any more"}).ApplicationError()
+		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{
+			Type: mcpnexus.ErrorTypeTransport, Message: message(title(s.name, in.Operation, in.Subject) + ": the process does not know the call any more"),
+		}).ApplicationError()
 	}
-	return s.follow(ctx, c, 0, caller, maxResultBytes)
+	return s.follow(ctx, c, 0, in)
 }
 
 // cancelAttemptActivity ends a call that runs in this process and that nobody has
@@ -204,7 +226,7 @@ func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
 }
 
 // follow waits for a call that was claimed and returns its outcome.
-func (s *service) follow(ctx context.Context, c claim, before int32, caller *callerRun, maxResultBytes int) (converter.RawValue, error) {
+func (s *service) follow(ctx context.Context, c claim, before int32, in runningRequest) (converter.RawValue, error) {
 	forgotten := make(chan struct{}) // closed before ctx ends for that reason
 	pulse := s.handler.beat(ctx, &c.progress, func(err error) {
 		if _, unknown := err.(*serviceerror.NotFound); unknown && s.handler.workflowRuns(ctx) {
@@ -216,7 +238,7 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 		c.cancel(errCancelled)
 	})
 	defer pulse.end()
-	defer s.handler.watch(ctx, caller, func() { c.cancel(errCallerGone) })()
+	defer s.handler.watch(ctx, in.Caller, func() { c.cancel(errCallerGone) })()
 	select {
 	case <-c.ended:
 	case <-forgotten:
@@ -234,17 +256,21 @@ func (s *service) follow(ctx context.Context, c claim, before int32, caller *cal
 	defer c.settle()
 	switch {
 	case c.failure == nil:
-		if err := checkSize(c.result, maxResultBytes); err != nil {
-			return converter.RawValue{}, s.contractError(callToolOperation, &request{}, err).ApplicationError()
+		if err := checkSize(c.result, in.MaxResultBytes); err != nil {
+			return converter.RawValue{}, s.contractError(operation{name: in.Operation}, &request{subject: in.Subject}, err).ApplicationError()
 		}
-		return payload.JSON(c.result), nil
-	case c.stopped, ctx.Err() != nil && errors.Is(context.Cause(ctx), worker.ErrWorkerShutdown):
+		return plainjson.Payload(c.result), nil
+	case c.stopped, c.cancelled && stops(ctx):
 		return converter.RawValue{}, givenBack(before)
-	case c.cancelled, ctx.Err() != nil:
+	case c.cancelled, ctx.Err() != nil && !stops(ctx):
 		pulse.end()
 		return converter.RawValue{}, cancelled(ctx)
 	}
-	return converter.RawValue{}, cutData(c.failure, min(maxResultBytes, maxHandedOffData)).ApplicationError()
+	failure := c.failure
+	if in.MaxResultBytes > 0 { // one of a batch
+		failure = cutData(failure, min(in.MaxResultBytes, maxHandedOffData))
+	}
+	return converter.RawValue{}, failure.ApplicationError()
 }
 
 // workflowRuns reports whether the workflow of ctx's activity has not ended, as far

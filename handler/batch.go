@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/sdk/temporalnexus"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/nexusmcp/nexusmcp/internal/payload"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -50,8 +50,8 @@ const (
 	// maxBatchHistory is the most bytes of results that a batch may put into the
 	// history of its workflow, which a Temporal server terminates when it exceeds
 	// 50 MB. Of more than 20 calls that are settled durably, each may therefore have
-	// a result of no more than its share: still 20 times what there is room for in
-	// the operation's result.
+	// a result of no more than its share, less maxHandedOffData for each that was handed
+	// off: together still 20 times what there is room for in the operation's result.
 	maxBatchHistory = 40 << 20
 	// maxHandedOffData is the most bytes of error data of an attempt that was handed
 	// off, on which another may follow, whose outcome is in the history too.
@@ -169,17 +169,7 @@ func (b *batch) isInline() bool {
 // atMostOnce returns the first call that may reach the server only once, or that
 // may be one, and who says so; -1 when there is none.
 func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
-	since, window, logger := time.Now(), b.calls[0].window(ctx), b.handler.logger(ctx)
-	ctx, cancel := context.WithTimeout(ctx, window)
-	defer cancel()
-	waited := false
-	defer func() {
-		for _, c := range b.calls {
-			if waited { // each for all
-				c.lookup = time.Since(since)
-			}
-		}
-	}()
+	since, end := time.Now(), time.Now().Add(b.calls[0].window(ctx))
 	mute := make(map[digest]bool) // servers that do not tell need be asked only once
 	for i, c := range b.calls {
 		if once(c.req.options) {
@@ -189,16 +179,18 @@ func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
 		if mute[key] {
 			continue
 		}
-		declared, known := b.declared(noTime, c.op, c.req, since, logger)
-		if !known {
-			waited = true
-			ctx, cancel := context.WithTimeout(ctx, halfOf(c.req.options, time.Since(since), window))
-			declared, known = b.declared(ctx, c.op, c.req, since, logger)
-			cancel()
+		if b.isInline() && !time.Now().Before(end) {
+			// To begin to find out would open a connection for each argument, for nothing.
+			if b.declaredBefore(c.op, c.req) {
+				return i, "the tool's destructiveHint"
+			}
+			continue
 		}
+		var single, known bool
+		single, known, c.lookup = b.declaredWithin(ctx, c.op, c.req, since, 0, time.Until(end))
 		// As for a single call: what is not known now is asked again when the request
 		// is about to be sent.
-		if declared || !known && !b.isInline() {
+		if single || !known && !b.isInline() {
 			return i, "the tool's destructiveHint"
 		}
 		mute[key] = !known
@@ -433,7 +425,7 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		ID:                       workflowID(b.name, batchOperation.name, b.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(b.options.Header),
 		StaticSummary:            fmt.Sprintf("%s (%d calls)", b.title(batchOperation, &request{}), len(b.calls)),
-	}, BatchWorkflowType, in, payload.JSON(items))
+	}, BatchWorkflowType, in, plainjson.Payload(items))
 }
 
 // items returns the workflow's second argument, which has an outcome in place of
@@ -517,7 +509,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, encoded converter.RawV
 	if ctx.Err() != nil {
 		return converter.RawValue{}, ctx.Err()
 	}
-	return payload.JSON(assemble(outcomes, in.MaxResultBytes, func(i int) string { return title(in.Service, callToolOperation.name, subjects[i]) })), nil
+	return plainjson.Payload(assemble(outcomes, in.MaxResultBytes, func(i int) string { return title(in.Service, callToolOperation.name, subjects[i]) })), nil
 }
 
 // settle sees one call to its end, as [requestWorkflow] does a single one.
@@ -531,7 +523,7 @@ func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResu
 	if state.Running > 0 {
 		r.Running = &runningCall{TaskQueue: in.TaskQueue, Key: batchCallKey(in.Key, i), Left: state.Running}
 	}
-	result, err := r.settle(ctx, payload.JSON(encode(req.params)))
+	result, err := r.settle(ctx, plainjson.Payload(encode(req.params)))
 	if err == nil {
 		return batchOutcome{Result: result.Payload().GetData()}
 	}

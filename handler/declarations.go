@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -47,26 +46,28 @@ const (
 	// askAgainAfter is for how long a tool that the server did not list is taken
 	// to declare nothing.
 	askAgainAfter = time.Minute
-	// maxAbsent is for about how many tools that the server does not list it is asked
-	// in that time. Callers may invent names as fast as they like: of more it is not
-	// known what they declare.
-	maxAbsent = 16
+	// maxAbsent is for how many tools that is remembered. Of others it is found out
+	// each time.
+	maxAbsent = 1000
+	// listEvery is the least time between two lists for the sake of tools that are not
+	// in the last one. Callers may invent names as fast as they like.
+	listEvery = time.Second
 )
 
 func newDeclarations() *declarations {
 	return &declarations{lists: make(map[digest]*toolList)}
 }
 
-// A digest stands for a factory argument, of which each may have other
-// tools, or for a tool's name. It has a size; what a caller gives has none. Zero
-// stands for no argument.
+// A digest stands for what a caller gives, the size of which has no limit: a factory
+// argument, with which the server may have other tools, or a tool's name. Zero stands
+// for nothing.
 type digest [sha256.Size]byte
 
-func digestOf(argument []byte) digest {
-	if len(argument) == 0 {
+func digestOf(given []byte) digest {
+	if len(given) == 0 {
 		return digest{}
 	}
-	return sha256.Sum256(argument)
+	return sha256.Sum256(given)
 }
 
 // A toolSet is what the tools of one list declare. It does not change.
@@ -130,24 +131,22 @@ type toolList struct {
 	// tried is when the handler last began to list them, and asked when it began to
 	// for the last time that it could.
 	tried, asked time.Time
-	inquiry      *inquiry // that is going on, or nil
+	inquiry      *inquiry // that is going on or about to, or nil
 
 	used, changed uint64 // by the clock
 }
 
 // An inquiry is one listing of the tools, for which all who ask wait.
 type inquiry struct {
-	tool  string // for whose sake it was begun
-	began time.Time
-	done  chan struct{}
-	tools *toolSet // once done; nil if it failed for a reason that may pass
+	begins time.Time
+	sought map[digest]string // tools for whose sake it is made, with their names
+	done   chan struct{}
+	tools  *toolSet // once done; nil if it failed for a reason that may pass
 }
 
-// A declared is what the memory has to say of a tool.
-type declared struct {
+// A finding is what the memory has to say of a tool.
+type finding struct {
 	destructive bool
-	// unsure is true when it is not known and cannot be found out now.
-	unsure bool
 	// wait is the inquiry that will tell, if it is not known yet.
 	wait *inquiry
 	// begin is one that whoever asked must begin: wait, or one that renews an old
@@ -155,51 +154,75 @@ type declared struct {
 	begin *inquiry
 }
 
-// ask looks a tool up, in what the server was asked for since the given time if it
-// is not in an older list. It is on the way of every call: no I/O, no allocation when
-// the tool is known.
-func (d *declarations) ask(key digest, tool string, since, now time.Time) (a declared) {
+// ask looks a tool up. One that is not in the list is sought in one that the server is
+// asked for after the given time. It is on the way of every call: no I/O, no allocation
+// when the tool is known.
+func (d *declarations) ask(key digest, tool string, since, now time.Time) (f finding) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.list(key)
+	begins := now
 	if l.tools != nil {
 		var known bool
-		if a.destructive, known = l.tools.of(tool); known {
+		if f.destructive, known = l.tools.of(tool); known {
 			if now.Sub(l.taken) > relistAfter && now.Sub(l.tried) > askAgainAfter && l.inquiry == nil {
-				a.begin = l.begin(tool, now)
+				f.begin = l.inquire(now)
 			}
-			return a
+			return f
 		}
 		if !l.asked.Before(since) || !l.mayHave(tool, now) {
-			return a
+			return f
 		}
-		if len(l.absent) >= maxAbsent {
-			a.unsure = true
-			return a
+		if next := l.tried.Add(listEvery); next.After(now) {
+			begins = next
 		}
 	}
 	if l.inquiry == nil {
-		a.begin = l.begin(tool, now)
+		f.begin = l.inquire(begins)
 	}
-	a.wait = l.inquiry
-	return a
+	f.wait = l.inquiry
+	f.wait.seek(tool, since)
+	return f
+}
+
+// recall reports whether a tool is known to be destructive, however old the list.
+func (d *declarations) recall(key digest, tool string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.lists[key]
+	if l == nil || l.tools == nil {
+		return false
+	}
+	destructive, _ := l.tools.of(tool)
+	return destructive
 }
 
 // mayHave reports whether a tool that is not in the list may have come since.
 func (l *toolList) mayHave(tool string, now time.Time) bool {
+	since, absent := l.absent[digestOf([]byte(tool))]
 	if l.tools.refused {
-		return now.Sub(l.taken) >= askAgainAfter
+		since, absent = l.taken, true
 	}
-	maps.DeleteFunc(l.absent, func(_ digest, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
-	_, absent := l.absent[digestOf([]byte(tool))]
-	return !absent
+	return !absent || now.Sub(since) >= askAgainAfter
 }
 
-func (l *toolList) begin(tool string, now time.Time) *inquiry {
-	l.tried = now
-	l.inquiry = &inquiry{tool: tool, began: now, done: make(chan struct{})}
+func (l *toolList) inquire(begins time.Time) *inquiry {
+	l.tried = begins
+	l.inquiry = &inquiry{begins: begins, sought: make(map[digest]string), done: make(chan struct{})}
 	return l.inquiry
 }
+
+// seek notes that the inquiry is made for the sake of a tool, unless it was begun
+// before the given time.
+func (i *inquiry) seek(tool string, since time.Time) {
+	if !i.begins.Before(since) && len(i.sought) < maxAbsent && len(tool) <= maxSought {
+		i.sought[digestOf([]byte(tool))] = tool
+	}
+}
+
+// maxSought is the most bytes of a name of which it is remembered that the server does
+// not list it.
+const maxSought = 1 << 10
 
 // list returns the list for an argument, in place of the one that nobody used
 // for the longest if there are too many. The caller holds d.mu.
@@ -230,8 +253,8 @@ func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 	if l := d.lists[key]; l != nil && l.inquiry == ended {
 		l.inquiry = nil
 		if tools != nil {
-			l.asked = ended.began
-			l.looked(ended.tool, tools)
+			l.asked = ended.begins
+			l.looked(ended.sought, tools, time.Now())
 		}
 	}
 	d.mu.Unlock()
@@ -239,15 +262,18 @@ func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 	close(ended.done)
 }
 
-// looked notes that a list does not have the tool that it was made for.
-func (l *toolList) looked(tool string, tools *toolSet) {
-	if _, known := tools.of(tool); known || tools.refused {
-		return
+// looked notes which of the tools that were sought are not in the list.
+func (l *toolList) looked(sought map[digest]string, tools *toolSet, now time.Time) {
+	maps.DeleteFunc(l.absent, func(_ digest, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
+	for key, tool := range sought {
+		if _, known := tools.of(tool); known || tools.refused || len(l.absent) >= maxAbsent {
+			continue
+		}
+		if l.absent == nil {
+			l.absent = make(map[digest]time.Time)
+		}
+		l.absent[key] = now
 	}
-	if l.absent == nil {
-		l.absent = make(map[digest]time.Time)
-	}
-	l.absent[digestOf([]byte(tool))] = time.Now()
 }
 
 // A toolMemory is a connection's way to the declarations: those for the factory
@@ -315,27 +341,27 @@ func (s *session) toolsKnown(tools *toolSet, since uint64) {
 // does not declare; nor does a tool that the server does not list, nor any tool
 // of a server that refuses to list them or whose list is too large to be read.
 //
-// known is false when ctx ended before the tools were listed, when listing them
-// failed for a reason that may pass, or when too many were looked for in vain.
+// known is false when ctx ended before the tools were listed, or when listing them
+// failed for a reason that may pass.
 func (s *service) declaresDestructive(ctx context.Context, argument json.RawMessage, tool string, since time.Time, logger log.Logger) (destructive, known bool) {
 	for {
-		a := s.pool.declarations.ask(digestOf(argument), tool, since, time.Now())
-		if a.begin != nil {
-			s.pool.learn(argument, a.begin, logger)
+		f := s.pool.declarations.ask(digestOf(argument), tool, since, time.Now())
+		if f.begin != nil {
+			s.pool.learn(argument, f.begin, logger)
 		}
-		if a.wait == nil {
-			return a.destructive, !a.unsure
+		if f.wait == nil {
+			return f.destructive, true
 		}
 		select {
-		case <-a.wait.done:
+		case <-f.wait.done:
 		case <-ctx.Done():
 			return false, false
 		}
-		if a.wait.tools == nil {
+		if f.wait.tools == nil {
 			return false, false
 		}
 		// One that was begun before may have missed a tool that is new.
-		if destructive, listed := a.wait.tools.of(tool); listed || !a.wait.began.Before(since) {
+		if destructive, listed := f.wait.tools.of(tool); listed || !f.wait.begins.Before(since) {
 			return destructive, true
 		}
 	}
@@ -352,6 +378,12 @@ func (p *pool) learn(argument json.RawMessage, i *inquiry, logger log.Logger) {
 		return
 	}
 	p.wg.Go(func() {
+		select {
+		case <-time.After(time.Until(i.begins)):
+		case <-p.life.Done():
+			p.declarations.end(key, i, nil)
+			return
+		}
 		ctx, cancel := context.WithTimeout(p.life, learnTimeout)
 		defer cancel()
 		tools, err := p.listTools(ctx, argument, logger)
@@ -383,11 +415,7 @@ func (p *pool) listTools(ctx context.Context, argument json.RawMessage, logger l
 
 func (c *conn) readTools(ctx context.Context) (tools *toolSet, err error) {
 	// A transport may be the publisher's own code.
-	defer func() {
-		if p := recover(); p != nil {
-			tools, err = nil, fmt.Errorf("panic: %v", p)
-		}
-	}()
+	defer recovered(&err, "panic: %v")
 	defer c.cutWhenStuck(ctx)()
 	since := c.memory.now()
 	if init := c.client.InitializeResult(); init != nil && init.Capabilities != nil && init.Capabilities.Tools != nil {

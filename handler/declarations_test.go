@@ -182,20 +182,51 @@ func TestManyAskersMakeOneList(t *testing.T) {
 	require.Equal(t, 1, server.Stats().Lists)
 }
 
-func TestOnlySomeInventedToolsAreLookedUpAndNoneIsRemembered(t *testing.T) {
+func TestToolsThatAreNotListedAreLookedUpOnceASecondHoweverManyThereAre(t *testing.T) {
 	server, transport := httpServer(t, rude.Options{})
 	s := askable(t, Server{Transport: transport})
-	for i := range 1000 {
-		destructive, known := s.declaresDestructive(t.Context(), nil, fmt.Sprint("invented ", i), time.Now(), quiet())
-		require.False(t, destructive)
-		require.Equal(t, i < maxAbsent, known, i)
-	}
 	requireDeclares(t, s, "echo", false)
-	require.Equal(t, maxAbsent, server.Stats().Lists)
-	d := s.pool.declarations
-	require.Len(t, d.lists, 1)
-	require.Len(t, d.lists[digest{}].absent, maxAbsent)
-	require.Len(t, d.lists[digest{}].tools.destructive, len(rude.Tools))
+	began := time.Now()
+	for wave := range 2 {
+		unlisted := make(chan bool)
+		for i := range 100 {
+			go func() {
+				destructive, known := asks(t, s, "", fmt.Sprint("invented ", wave, " ", i))
+				unlisted <- known && !destructive
+			}()
+		}
+		for range 100 {
+			assert.True(t, <-unlisted)
+		}
+	}
+	requireDeclares(t, s, "invented 0 0", false)
+	assert.LessOrEqual(t, server.Stats().Lists, 2+int(time.Since(began)/listEvery))
+	assert.Len(t, s.pool.declarations.lists[digest{}].tools.destructive, len(rude.Tools), "names that callers invent are not among them")
+}
+
+func TestNoMoreThanSoManyToolsAreRememberedAsAbsent(t *testing.T) {
+	l := &toolList{tools: newToolSet(nil)}
+	seek := func(i int, begins, since time.Time) (tools map[digest]string) {
+		inquiry := &inquiry{begins: begins, sought: make(map[digest]string)}
+		for n := range maxAbsent {
+			inquiry.seek(fmt.Sprint(i, " ", n), since)
+			inquiry.seek(strings.Repeat("x", maxSought+1), since)
+		}
+		return inquiry.sought
+	}
+	now := time.Now()
+	assert.Empty(t, seek(0, now, now.Add(1)), "it may have missed what is new")
+	for i := range 3 {
+		l.looked(seek(i, now, now), l.tools, now)
+		assert.Len(t, l.absent, maxAbsent)
+	}
+	assert.False(t, l.mayHave("0 7", now.Add(askAgainAfter-1)))
+	assert.True(t, l.mayHave("0 7", now.Add(askAgainAfter)))
+	assert.True(t, l.mayHave("2 7", now))
+	now = now.Add(askAgainAfter)
+	l.looked(seek(3, now, now), l.tools, now)
+	assert.Len(t, l.absent, maxAbsent)
+	assert.False(t, l.mayHave("3 7", now))
 }
 
 func TestAToolThatWasNotListedIsLookedUpAgainAfterAWhile(t *testing.T) {
@@ -208,7 +239,7 @@ func TestAToolThatWasNotListedIsLookedUpAgainAfterAWhile(t *testing.T) {
 	require.Equal(t, 2, server.Stats().Lists)
 }
 
-func TestAToolThatIsNewIsLookedUpAtOnce(t *testing.T) {
+func TestAToolThatIsNewIsLookedUpWhenItIsCalled(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "growing", Version: "1"}, nil)
 	add := func(name string, destructive bool) {
 		server.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}, Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}},
@@ -251,11 +282,13 @@ func TestAListThatIsUnderWayDoesNotAnswerForAToolThatIsNew(t *testing.T) {
 	}()
 	<-listing
 	began := time.Now()
+	asked := s.pool.declarations.memory(nil).now()
 	second := make(chan bool)
 	go func() {
 		_, known := s.declaresDestructive(t.Context(), nil, "unlisted too", began, quiet())
 		second <- known
 	}()
+	require.Eventually(t, func() bool { return s.pool.declarations.memory(nil).now() > asked }, 20*time.Second, time.Millisecond, "it waits too")
 	close(list)
 	assert.True(t, <-first)
 	assert.True(t, <-second)
@@ -266,7 +299,7 @@ func TestOneListAnswersForAllToolsThatWereSoughtBeforeIt(t *testing.T) {
 	server, transport := httpServer(t, rude.Options{})
 	s := askable(t, Server{Transport: transport})
 	since := time.Now()
-	for i := range 3 * maxAbsent {
+	for i := range 50 {
 		destructive, known := s.declaresDestructive(t.Context(), nil, fmt.Sprint("unlisted ", i), since, quiet())
 		require.True(t, known)
 		require.False(t, destructive)

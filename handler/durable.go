@@ -19,7 +19,7 @@ import (
 	"go.temporal.io/sdk/temporalnexus"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/nexusmcp/nexusmcp/internal/payload"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -133,7 +133,7 @@ func (st *start) durable(ctx context.Context, state durableState) (reply, error)
 		ID:                       workflowID(st.name, st.op.name, st.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
 		StaticSummary:            st.title(st.op, st.req),
-	}, WorkflowType, in, payload.JSON(encode(st.req.params)))
+	}, WorkflowType, in, plainjson.Payload(encode(st.req.params)))
 }
 
 // writeOptions writes valid options.
@@ -284,7 +284,9 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 		Summary:                summarize(r.Subject),
 	})
 	var result converter.RawValue
-	err := workflow.ExecuteActivity(ctx, runningType(r.Service), r.Running.Key, r.Caller, r.MaxResultBytes).Get(ctx, &result)
+	err := workflow.ExecuteActivity(ctx, runningType(r.Service), runningRequest{
+		Key: r.Running.Key, Operation: r.Operation, Subject: r.Subject, Caller: r.Caller, MaxResultBytes: r.MaxResultBytes,
+	}).Get(ctx, &result)
 	if canceled, ok := errors.AsType[*temporal.CanceledError](err); ok && !canceled.HasDetails() {
 		// The server has cancelled an activity that nobody had fetched. The process
 		// knows nothing of it.

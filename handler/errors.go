@@ -80,7 +80,7 @@ func (v verdict) err() *mcpnexus.Error {
 
 // transportError makes the contract's error of a request that got no answer.
 func transportError(ex *exchange, err error) error {
-	lost := ex.lostSession()
+	lost, _ := ex.sessionLost()
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if ex.status < 300 {
@@ -100,7 +100,7 @@ func transportError(ex *exchange, err error) error {
 		// The session is gone, not the endpoint: a new connection gets a new one.
 		e.NonRetryable = false
 		e.Message += ": the server lost the session"
-		return &lostSession{cause: e}
+		return &lostSession{cause: e, unread: true}
 	}
 	return e
 }
@@ -190,6 +190,14 @@ var (
 	addressText  = regexp.MustCompile(`(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9_-]+\.[a-zA-Z0-9_.-]+|localhost):[0-9]+\b`)
 )
 
+// recovered, when it is deferred, makes a panic the function's error, in the given
+// format.
+func recovered(err *error, format string) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf(format, p)
+	}
+}
+
 // A connectError is a connection that could not be opened: what callers are told
 // about it, and what the worker's log is.
 type connectError struct {
@@ -201,11 +209,11 @@ func (e *connectError) Error() string { return e.detail }
 func (e *connectError) Unwrap() error { return e.told }
 
 // lostSession marks the error of a request whose connection is of no use to
-// another, and which the server has not read.
+// another: its session has ended.
 type lostSession struct {
 	cause *mcpnexus.Error
-	// read is true when the server has read the request all the same.
-	read bool
+	// unread is true when the server has not read the request, which can be sent again.
+	unread bool
 }
 
 func (e *lostSession) Error() string { return e.cause.Error() }

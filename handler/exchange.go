@@ -177,27 +177,25 @@ func (ex *exchange) receiveStatus(resp *http.Response) {
 	ex.sessionID = resp.Request != nil && resp.Request.Header.Get("Mcp-Session-Id") != ""
 }
 
-// lostSession reports whether the server said that it does not know the session
-// (any more): "When a client receives HTTP 404 in response to a request containing
-// an Mcp-Session-Id, it MUST start a new session". A body that names the request's
-// ID is none of that: the server has read the request, and the answer is to it.
+// sessionLost reports whether the server said that it does not know the session
+// (any more), and whether it has read the request all the same: "When a client receives
+// HTTP 404 in response to a request containing an Mcp-Session-Id, it MUST start a new
+// session". A body that names the request's ID is an answer to it, which is not to be
+// sent again.
 // Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 //
 // Servers built with the TypeScript SDK answer a session that they do not know
-// with 400 and code -32000 instead, and without the request's ID.
-func (ex *exchange) lostSession() bool {
+// with 400 and JSON-RPC error -32000, before they have read the request's ID.
+func (ex *exchange) sessionLost() (lost, read bool) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	read := ex.answer != nil && !ex.unread
-	return ex.sessionID && (ex.status == http.StatusNotFound && !read || ex.status == http.StatusBadRequest && ex.unread && ex.answer.err.Code == -32000)
-}
-
-// endsSession reports whether the server said so in an answer to the request: the
-// session may be lost, but the request is not to be sent again.
-func (ex *exchange) endsSession() bool {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	return ex.sessionID && ex.status == http.StatusNotFound
+	switch {
+	case !ex.sessionID:
+		return false, false
+	case ex.status == http.StatusNotFound:
+		return true, ex.answer != nil && !ex.unread
+	}
+	return ex.status == http.StatusBadRequest && ex.unread && ex.answer.err.Code == -32000, false
 }
 
 // failed reports whether the last HTTP status was a failure.

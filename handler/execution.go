@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporalnexus"
 
-	"github.com/nexusmcp/nexusmcp/internal/payload"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -56,7 +56,7 @@ func newRegistered(name string, start starter) *registered {
 			if r.durable != nil {
 				return *r.durable, nil
 			}
-			return temporalnexus.NewSyncResult(payload.JSON(r.result)), nil
+			return temporalnexus.NewSyncResult(plainjson.Payload(r.result)), nil
 		},
 	})}
 }
@@ -73,7 +73,7 @@ func (r *registered) Start(ctx context.Context, input json.RawMessage, options n
 	if err != nil {
 		return nil, err
 	}
-	return &nexus.HandlerStartOperationResultSync[converter.RawValue]{Value: payload.JSON(answer.result)}, nil
+	return &nexus.HandlerStartOperationResultSync[converter.RawValue]{Value: plainjson.Payload(answer.result)}, nil
 }
 
 // Cancel implements [nexus.Operation]. The token is that of a durable workflow.
@@ -155,25 +155,28 @@ func (st *start) atMostOnce(ctx context.Context) (single bool, why string) {
 	if once(st.req.options) {
 		return true, "retryPolicy.maximumAttempts"
 	}
-	logger, since := st.handler.logger(ctx), time.Now()
-	declared, known := st.declared(noTime, st.op, st.req, since, logger)
-	if !known {
-		ctx, cancel := context.WithTimeout(ctx, halfOf(st.req.options, 0, st.window(ctx)))
-		defer cancel()
-		declared, known = st.declared(ctx, st.op, st.req, since, logger)
-		st.lookup = time.Since(since)
-	}
+	var known bool
+	single, known, st.lookup = st.declaredWithin(ctx, st.op, st.req, time.Now(), 0, st.window(ctx))
 	// What is not known now is asked again when the request is about to be sent.
-	return declared || !known && st.req.options.Execution != mcpnexus.ExecutionInline, "the tool's destructiveHint"
+	return single || !known && st.req.options.Execution != mcpnexus.ExecutionInline, "the tool's destructiveHint"
 }
 
-// halfOf returns the given time, but no more than half of what the request's attempts
-// have left together.
-func halfOf(options mcpnexus.RequestOptions, spent, longest time.Duration) time.Duration {
-	if left, _ := remaining(options, spent); left > 0 {
-		return min(longest, left/2)
+// declaredWithin is [service.declared] for no longer than the given time, and than half
+// of what the request's attempts have left when that much of it is spent. It returns
+// how long it took, zero when there was nothing to wait for.
+func (s *service) declaredWithin(ctx context.Context, op operation, req *request, since time.Time, spent, longest time.Duration) (single, known bool, took time.Duration) {
+	logger := s.handler.logger(ctx)
+	if single, known = s.declared(noTime, op, req, since, logger); known {
+		return single, true, 0
 	}
-	return longest
+	if left, _ := remaining(req.options, spent); left > 0 {
+		longest = min(longest, left/2)
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	single, known = s.declared(ctx, op, req, since, logger)
+	return single, known, time.Since(began)
 }
 
 // noTime is a context that has ended, for what must not wait. Nearly always
@@ -189,10 +192,19 @@ var noTime = func() context.Context {
 // retry policy that says otherwise. What the server was asked for since the given
 // time it need not be asked for again.
 func (s *service) declared(ctx context.Context, op operation, req *request, since time.Time, logger log.Logger) (single, known bool) {
-	if op.name != mcpnexus.OperationCallTool || req.options.RetryPolicy != nil {
+	if !mayDeclare(op, req) {
 		return false, true
 	}
 	return s.declaresDestructive(ctx, req.options.FactoryArgument, req.subject, since, logger)
+}
+
+// declaredBefore is declared as far as it is remembered.
+func (s *service) declaredBefore(op operation, req *request) bool {
+	return mayDeclare(op, req) && s.pool.declarations.recall(digestOf(req.options.FactoryArgument), req.subject)
+}
+
+func mayDeclare(op operation, req *request) bool {
+	return op.name == mcpnexus.OperationCallTool && req.options.RetryPolicy == nil
 }
 
 // auto makes the first attempt and answers with its outcome, or after a while
@@ -353,7 +365,7 @@ func (st *start) launchInline(ctx context.Context, key string, end time.Time) *c
 			return limit
 		}
 		st.tryThen(ctx, limit(), st.op, st.req, func(result json.RawMessage, err error) {
-			for attempts := int32(1); err != nil && bounded && st.handler.life.Err() == nil; attempts++ {
+			for attempts := int32(1); err != nil && bounded && ctx.Err() == nil && st.handler.life.Err() == nil; attempts++ {
 				left, over := remaining(st.req.options, spent())
 				delay, again := retryDelay(st.req.options, attempts, st.contractError(st.op, st.req, err), left)
 				if !again || over || delay >= time.Until(end) {
@@ -362,6 +374,8 @@ func (st *start) launchInline(ctx context.Context, key string, end time.Time) *c
 				select {
 				case <-time.After(delay):
 					result, err = st.try(ctx, limit(), st.op, st.req)
+				case <-ctx.Done():
+					err = context.Cause(ctx)
 				case <-st.handler.life.Done():
 					err = errStopping
 				}
@@ -447,8 +461,8 @@ func (s *service) tryThen(ctx context.Context, limit attemptLimit, op operation,
 	})
 	defer heeded()
 	result, err := s.attempt(ctx, op, req)
-	if lost, ok := errors.AsType[*lostSession](err); ok && !lost.read {
-		// The server has not read the request. It gets it in a new session.
+	if lost, ok := errors.AsType[*lostSession](err); ok && lost.unread {
+		// The server gets the request in a new session.
 		result, err = s.attempt(ctx, op, req)
 	}
 	close(ended)

@@ -89,11 +89,7 @@ var errNoTransport = errors.New("returned neither a transport nor an error")
 // guard calls a factory, which is somebody else's code on a goroutine of ours:
 // a panic there would end the worker.
 func guard(factory func() (mcp.Transport, error)) (t mcp.Transport, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("the factory panicked: %v", p)
-		}
-	}()
+	defer recovered(&err, "the factory panicked: %v")
 	t, err = factory()
 	if err != nil {
 		return nil, fmt.Errorf("the factory failed: %w", err)

@@ -25,13 +25,17 @@ type HTTP struct {
 	// Endpoint is the server's URL, http or https. Required.
 	Endpoint string
 	// Header is added to every request to the endpoint's origin: its scheme, host
-	// and port. Those that the transport sets itself are refused.
+	// and port. Those that the transport sets itself are refused, and so are
+	// Idempotency-Key and X-Idempotency-Key: with them net/http sends a call twice when
+	// a connection breaks.
 	Header http.Header
 	// TLS configures https. Nil means Go's defaults. Not together with Client.
 	TLS *tls.Config
 	// Client makes the requests. Nil means a client of the server's own, without
 	// a timeout: calls bring theirs. Redirects are followed within the endpoint's
-	// origin only, unless the client has a CheckRedirect of its own.
+	// origin only, unless the client has a CheckRedirect of its own. One that makes a
+	// GET of a call (301, 302, 303), or that CheckRedirect does not follow, fails the
+	// call.
 	Client *http.Client
 }
 

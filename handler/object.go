@@ -1,11 +1,12 @@
 package handler
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 )
 
 // An object is a JSON object whose values are left as they are. Requests and
@@ -57,20 +58,16 @@ func (o object) with(name string, value json.RawMessage) object {
 	return out
 }
 
-// encode writes a value of this package, which always encodes, as JSON. Unlike
-// [json.Marshal] it leaves <, > and & alone: escaped they take six bytes each,
-// and a page of HTML would no longer fit.
+// encode writes a value of this package, which always encodes, as JSON.
 func encode(value any) json.RawMessage {
 	if text, ok := value.(string); ok && isPlain(text) {
 		return appendString(nil, text)
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
+	out, err := plainjson.Marshal(value)
+	if err != nil {
 		panic(fmt.Sprintf("handler: encoding %T: %v", value, err))
 	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	return out
 }
 
 // join returns the object as JSON, like encode, but with the values as they are:

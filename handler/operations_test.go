@@ -1043,6 +1043,29 @@ func TestTheHandlersDeadlineIsKept(t *testing.T) {
 	})
 }
 
+func TestACancelledRequestMakesNoOtherAttemptAndKeepsNobodyFromStopping(t *testing.T) {
+	var attempts atomic.Int32
+	_, transport := rudeBut(t, "tools/call", func(w http.ResponseWriter, _ *http.Request) {
+		attempts.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	p := publishWith(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, DrainTimeout: 20 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error)
+	go func() {
+		_, err := p.do(ctx, "rude", mcpnexus.OperationCallTool, `{"name":"echo","_meta":{"nexusmcp/options":{"retryPolicy":{"initialInterval":"15s"}}}}`)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return attempts.Load() == 1 }, 20*time.Second, time.Millisecond)
+	cancel()
+	assert.Contains(t, contractError(t, <-ended).Message, "cancelled")
+	began := time.Now()
+	require.NoError(t, p.handler.Close(t.Context()))
+	assert.Less(t, time.Since(began), 10*time.Second)
+	assert.EqualValues(t, 1, attempts.Load())
+}
+
 func TestNoiseBeforeAnAnswerDoesNotDisturbIt(t *testing.T) {
 	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
 		p := publish(t, handler.Server{Name: "rude", Transport: transport})

@@ -73,11 +73,7 @@ func (s *service) registerRunning(registry interface {
 // newProcessWorker returns a worker for the task queue. The SDK panics over a client
 // that is not its own: one that an interceptor has wrapped, for example.
 func newProcessWorker(c client.Client, queue string) (w worker.Worker, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			w, err = nil, fmt.Errorf("a worker with the client %T: %v", c, p)
-		}
-	}()
+	defer recovered(&err, fmt.Sprintf("a worker with the client %T: %%v", c))
 	return worker.New(c, queue, worker.Options{
 		DisableWorkflowWorker:              true,
 		MaxConcurrentActivityExecutionSize: maxRunning,

@@ -233,8 +233,10 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 		case errors.Is(err, context.DeadlineExceeded):
 			// The Nexus request's own deadline. Ours is earlier, but was seen later.
 			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Message: "no answer within the time that the Nexus request had left"})
-		case errors.Is(err, context.Canceled), errors.Is(err, errStopping):
+		case errors.Is(err, errStopping):
 			e = stopping()
+		case errors.Is(err, context.Canceled):
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "cancelled before it was answered"})
 		default:
 			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: forCallers(err)})
 		}

@@ -263,11 +263,7 @@ func (s *session) callOnce(ctx context.Context, method string, params object) (j
 // exchange sends a request through the SDK, whose panics are errors: see
 // [decodeResult].
 func (s *session) exchange(ctx context.Context, ex *exchange, method string, params object) (result mcp.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			result, err = nil, fmt.Errorf("panic: %v", p)
-		}
-	}()
+	defer recovered(&err, "panic: %v")
 	var name string
 	if field := subjects[method]; field != "" {
 		name, _ = decodeString(params[field])
@@ -315,15 +311,16 @@ func (s *session) wire(params, meta object) json.RawMessage {
 // SDK made of it. An error beside a result need not be about the result: the
 // call's time may have run out, or the connection broken, the moment after.
 func outcome(ctx context.Context, ex *exchange, method string, result mcp.Result, err error) (json.RawMessage, mcp.Result, error) {
-	if ex.lostSession() {
+	lost, read := ex.sessionLost()
+	if lost && !read {
 		return nil, nil, transportError(ex, err)
 	}
 	switch a := ex.received(); {
 	case ctx.Err() != nil && (a == nil || a.err != nil):
 		// An error that comes now is the server's answer to the cancellation.
 		return nil, nil, context.Cause(ctx)
-	case a != nil && a.err != nil && ex.endsSession():
-		return nil, nil, &lostSession{cause: answeredError(a.err), read: true}
+	case a != nil && a.err != nil && lost:
+		return nil, nil, &lostSession{cause: answeredError(a.err)}
 	case a != nil && a.err != nil:
 		return nil, nil, answeredError(a.err)
 	case a != nil:
@@ -359,11 +356,7 @@ var newResults = map[string]func() mcp.Result{
 // decodeResult decodes a result as the SDK does. Its UnmarshalJSON methods panic
 // over some results (v1.8.0: a null among inputRequests).
 func decodeResult(method string, raw json.RawMessage) (result mcp.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			result, err = nil, fmt.Errorf("the result cannot be decoded: %v", p)
-		}
-	}()
+	defer recovered(&err, "the result cannot be decoded: %v")
 	result = newResults[method]()
 	return result, json.Unmarshal(raw, result)
 }

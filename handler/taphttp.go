@@ -146,11 +146,7 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 // RoundTrip would end the worker: the SDK sends word of cancellations on goroutines of
 // its own.
 func (t *tapRoundTripper) send(req *http.Request) (resp *http.Response, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			resp, err = nil, fmt.Errorf("panic: %v", p)
-		}
-	}()
+	defer recovered(&err, "panic: %v")
 	resp, err = t.next.RoundTrip(req)
 	if err == nil && resp.Body == nil {
 		resp.Body = http.NoBody

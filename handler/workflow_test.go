@@ -19,9 +19,10 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/nexusmcp/nexusmcp/internal/payload"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -47,7 +48,7 @@ func runRequest(t *testing.T, in durableRequest, options mcpnexus.RequestOptions
 	if in.Options == nil {
 		in.Options = writeOptions(options)
 	}
-	env.ExecuteWorkflow(WorkflowType, in, payload.JSON(json.RawMessage(`{}`)))
+	env.ExecuteWorkflow(WorkflowType, in, plainjson.Payload(json.RawMessage(`{}`)))
 	require.True(t, env.IsWorkflowCompleted())
 	return n.Load(), env.GetWorkflowError()
 }
@@ -115,7 +116,7 @@ func TestACallThatNobodyHadAskedForIsCancelledWithItsWorkflow(t *testing.T) {
 			return converter.RawValue{}, away()
 		},
 		func(env *testsuite.TestWorkflowEnvironment) {
-			env.RegisterActivityWithOptions(func(ctx context.Context, _ string, _ *callerRun, _ int) (converter.RawValue, error) {
+			env.RegisterActivityWithOptions(func(ctx context.Context, _ runningRequest) (converter.RawValue, error) {
 				<-ctx.Done()
 				return converter.RawValue{}, temporal.NewCanceledError()
 			}, activity.RegisterOptions{Name: runningType("s")})
@@ -158,7 +159,7 @@ func TestWhatANewerVersionHasWrittenIsLeftToItsWorkers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env := quietSuite().NewTestActivityEnvironment()
 			env.RegisterActivity(h.services["s"].attemptActivity)
-			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, payload.JSON(json.RawMessage(`{}`)))
+			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{}`)))
 			before, ok := givenBackBy(err)
 			assert.True(t, ok, "%v", err)
 			assert.Equal(t, int32(2), before)
@@ -193,12 +194,84 @@ func TestAnAttemptsErrorHasNoMoreDataThanThereIsRoomForInTheHistory(t *testing.T
 		h.mocked = true
 		env.RegisterActivity(h.services["s"].attemptActivity)
 		in := durableRequest{Service: "s", Operation: mcpnexus.OperationCallTool, Subject: "fail", RequestID: "id", MaxResultBytes: limit}
-		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, payload.JSON(json.RawMessage(`{"name":"fail"}`)))
+		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"fail"}`)))
 		failure, ok := mcpnexus.ErrorFrom(err)
 		require.True(t, ok, "%v", err)
 		assert.Equal(t, int64(-32602), failure.Code)
 		assert.Equal(t, want, string(failure.Data))
 		assert.Equal(t, want == "", strings.Contains(failure.Message, "its data of 5002 bytes was left out, the limit is 4000"), failure.Message)
+	}
+}
+
+func TestWhatCameOfACallThatWasHandedOffIsReportedInTheNameOfTheRequest(t *testing.T) {
+	data := json.RawMessage(strings.Repeat("7", maxHandedOffData+1))
+	refused := mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: -32602, Message: "no", Data: data})
+	for name, c := range map[string]struct {
+		ending  ending
+		stops   bool
+		limit   int
+		message string
+		want    func(*testing.T, *mcpnexus.Error)
+	}{
+		"a result that is too large": {ending: ending{result: data}, limit: 4000, message: "s: read-resource \"file:///a\": the result has", want: func(t *testing.T, e *mcpnexus.Error) {
+			assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, e.Type)
+			assert.EqualValues(t, 4000, e.Limit)
+		}},
+		"an error, whole": {ending: ending{failure: refused}, message: "no", want: func(t *testing.T, e *mcpnexus.Error) {
+			assert.Equal(t, data, e.Data)
+		}},
+		"an error of a batch, cut": {ending: ending{failure: refused}, limit: 1 << 20, message: "its data of", want: func(t *testing.T, e *mcpnexus.Error) {
+			assert.Empty(t, e.Data)
+		}},
+		"an error that came before its worker stopped": {ending: ending{failure: refused}, stops: true, message: "no", want: func(t *testing.T, e *mcpnexus.Error) {
+			assert.EqualValues(t, -32602, e.Code)
+		}},
+		"none": {message: "s: read-resource \"file:///a\": the process does not know the call any more", want: func(t *testing.T, e *mcpnexus.Error) {
+			assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+			h.mocked = true
+			if c.ending.result != nil || c.ending.failure != nil {
+				call, _ := h.running.begin(t.Context(), "key", maxRunning)
+				h.running.owe(call)
+				h.running.end(call, c.ending)
+			}
+			env := quietSuite().NewTestActivityEnvironment()
+			report := func(ctx context.Context, in runningRequest) (converter.RawValue, error) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				defer cancel(nil)
+				if c.stops {
+					cancel(worker.ErrWorkerShutdown)
+				}
+				return h.services["s"].runningActivity(ctx, in)
+			}
+			env.RegisterActivity(report)
+			_, err = env.ExecuteActivity(report, runningRequest{Key: "key", Operation: mcpnexus.OperationReadResource, Subject: "file:///a", MaxResultBytes: c.limit})
+			failure, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Contains(t, failure.Message, c.message)
+			c.want(t, failure)
+		})
+	}
+}
+
+func TestWhatTheServerSaidIsAnAnswerAndWhatBrokeIsNone(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, Code: -32602}), true},
+		{mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeResultTooLarge}), true},
+		{mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: 403}), true},
+		{mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport}), false},
+		{errStopping, false},
+		{worker.ErrWorkerShutdown, false},
+	} {
+		assert.Equal(t, c.want, isAnswer(c.err), c.err)
 	}
 }
 

@@ -1,11 +1,12 @@
 package nexus
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 )
 
 // MaxBatchCalls is the most calls that one [CallTools] may carry. A batch with
@@ -54,7 +55,9 @@ type CallToolsOutcome struct {
 	// Error is that with which an operation of the call's own would have failed. It
 	// is an [ErrorTypeResultTooLarge] too if the results of a batch do not fit
 	// together into an operation's result: those that do, in the order of the calls,
-	// are there. Make smaller batches then.
+	// are there. Of more than 20 calls that are settled durably, each result may have
+	// no more than its share of 40 MiB, of which 64 KiB go to each call that was handed
+	// off. Make smaller batches then.
 	Error *Error `json:"error,omitempty"`
 }
 
@@ -72,25 +75,13 @@ type errorJSON struct {
 func (e Error) MarshalJSON() ([]byte, error) {
 	out := errorJSON{Type: e.Type, Message: e.Message, NonRetryable: e.NonRetryable, NextRetryDelay: newDuration(e.NextRetryDelay)}
 	for _, detail := range e.details() {
-		raw, err := marshal(detail)
+		raw, err := plainjson.Marshal(detail)
 		if err != nil {
 			return nil, fmt.Errorf("details of the error: %w", err)
 		}
 		out.Details = append(out.Details, raw)
 	}
-	return marshal(out)
-}
-
-// marshal is [json.Marshal] that leaves <, > and & alone: escaped they take six
-// bytes each.
-func marshal(value any) ([]byte, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+	return plainjson.Marshal(out)
 }
 
 // UnmarshalJSON reads the form of [Error.MarshalJSON]. As with [ErrorFrom],

@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/nexusmcp/nexusmcp/internal/payload"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 )
 
 // ErrorType is the type of the ApplicationError with which an operation fails.
@@ -142,7 +142,7 @@ func (e *Error) ApplicationError() error {
 	details := e.details()
 	for i, detail := range details {
 		if data, ok := detail.(json.RawMessage); ok {
-			details[i] = payload.JSON(data)
+			details[i] = plainjson.Payload(data)
 		}
 	}
 	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Type), temporal.ApplicationErrorOptions{

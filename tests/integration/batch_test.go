@@ -426,7 +426,7 @@ func TestTheShortTimeOfOneCallIsNotThatOfItsBatch(t *testing.T) {
 	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Method") == "tools/list" {
 			lists.Add(1)
-			time.Sleep(500 * time.Millisecond) // a server that is slow to list
+			time.Sleep(1700 * time.Millisecond) // a server that is slow to list
 		}
 		server.ServeHTTP(w, r)
 	}))
@@ -438,13 +438,14 @@ func TestTheShortTimeOfOneCallIsNotThatOfItsBatch(t *testing.T) {
 		for i := range 5 { // the server runs what it does not list
 			calls = append(calls, &mcp.CallToolParams{Name: "error", Arguments: map[string]any{"n": i}})
 		}
-		short := mcpnexus.RequestOptions{ScheduleToCloseTimeout: 600 * time.Millisecond, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 2}}
+		short := mcpnexus.RequestOptions{ScheduleToCloseTimeout: 1500 * time.Millisecond, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 2}}
 		calls = append(calls, &mcp.CallToolParams{Name: "echo", Meta: mcp.Meta{mcpnexus.MetaKeyOptions: short}})
 		params := &mcpnexus.CallToolsParams{Calls: calls}
 		var result *mcpnexus.CallToolsResult
 		err := workflow.NewNexusClient(p.endpoint, "rude").ExecuteOperation(ctx, mcpnexus.CallTools, params, workflow.NexusOperationOptions{}).Get(ctx, &result)
 		if assert.NoError(c, err) {
 			assert.Nil(c, result.Results[0].Error)
+			assert.Nil(c, result.Results[len(calls)-1].Error, "it has not waited for what other tools declare")
 		}
 		return c.err()
 	})
