@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,10 +11,7 @@ import (
 
 	"github.com/nexus-rpc/sdk-go/nexus"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/temporalnexus"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
@@ -369,25 +365,6 @@ func (b *batch) answer(calls []*call) reply {
 
 func (c *call) outcome() batchOutcome { return batchOutcome{Result: c.result, Error: c.failure} }
 
-// A batchRequest is the first argument of [batchWorkflow]. The second are the
-// items: a JSON array with the outcome of each call that has one, and with the
-// others as they came.
-type batchRequest struct {
-	Service   string `json:"service"`
-	RequestID string `json:"requestId"`
-	// Options are those of calls that came without, see [durableRequest].
-	Options json.RawMessage `json:"options,omitempty"`
-	// Trace has the start request's headers that travel on in the calls' _meta.
-	Trace nexus.Header `json:"trace,omitempty"`
-	// Caller is the workflow whose end makes the request pointless.
-	Caller         *callerRun `json:"caller,omitempty"`
-	MaxResultBytes int        `json:"maxResultBytes"`
-	// TaskQueue and Key are where calls run that run already.
-	TaskQueue string      `json:"taskQueue,omitempty"`
-	Key       string      `json:"key,omitempty"`
-	Calls     []callState `json:"calls"`
-}
-
 // durable starts the batch's workflow, or finds it started by an earlier start of
 // the operation.
 func (b *batch) durable(ctx context.Context, states []callState) (reply, error) {
@@ -449,158 +426,4 @@ func (b *batch) items(states []callState, room int) json.RawMessage {
 		s.Ended, s.Running = false, leastLeft
 	}
 	return join(items)
-}
-
-// join makes an array of values.
-func join(values []json.RawMessage) json.RawMessage {
-	out := []byte{'['}
-	for i, value := range values {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, value...)
-	}
-	return append(out, ']')
-}
-
-// batchWorkflow sees the calls of a batch to their ends, and returns the
-// operation's result.
-func batchWorkflow(ctx workflow.Context, in batchRequest, encoded converter.RawValue) (converter.RawValue, error) {
-	var items []json.RawMessage
-	if err := json.Unmarshal(encoded.Payload().GetData(), &items); err != nil || len(items) != len(in.Calls) {
-		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the items are not an array with one for each call", "", err)
-	}
-	defaults, err := readOptions(in.Options)
-	if err != nil {
-		newerVersion("the batch's options", err)
-	}
-	open, handedOff := 0, 0
-	for _, state := range in.Calls {
-		if !state.Ended {
-			open++
-		}
-		if state.Running > 0 {
-			handedOff++
-		}
-	}
-	room := min(in.MaxResultBytes, (maxBatchHistory-handedOff*maxHandedOffData)/max(1, open))
-	outcomes := make([]batchOutcome, len(items))
-	subjects := make([]string, len(items))
-	wg := workflow.NewWaitGroup(ctx)
-	for i, item := range items {
-		if in.Calls[i].Ended {
-			if err := json.Unmarshal(item, &outcomes[i]); err != nil {
-				return converter.RawValue{}, temporal.NewNonRetryableApplicationError("an item is not an outcome", "", err)
-			}
-			continue
-		}
-		req, err := parseRequest(callToolOperation, item, nexus.StartOperationOptions{RequestID: callID(in.RequestID, i), Header: in.Trace}, defaults)
-		if err != nil {
-			newerVersion(fmt.Sprintf("items[%d]", i), err)
-		}
-		subjects[i] = req.subject
-		wg.Add(1)
-		workflow.GoNamed(ctx, fmt.Sprintf("calls[%d]", i), func(ctx workflow.Context) {
-			defer wg.Done()
-			outcomes[i] = in.settle(ctx, i, req, room)
-		})
-	}
-	wg.Wait(ctx)
-	if ctx.Err() != nil {
-		return converter.RawValue{}, ctx.Err()
-	}
-	return plainjson.Payload(assemble(outcomes, in.MaxResultBytes, func(i int) string { return title(in.Service, callToolOperation.name, subjects[i]) })), nil
-}
-
-// settle sees one call to its end, as [requestWorkflow] does a single one.
-func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResultBytes int) batchOutcome {
-	state := in.Calls[i]
-	r := &durableRun{began: workflow.Now(ctx), options: req.options, durableRequest: durableRequest{
-		Service: in.Service, Operation: callToolOperation.name, Subject: req.subject, RequestID: req.id,
-		Options: writeOptions(req.options), Caller: in.Caller, MaxResultBytes: maxResultBytes,
-		durableState: durableState{Attempts: state.Attempts, Delay: state.Delay, Left: state.Left},
-	}}
-	if state.Running > 0 {
-		r.Running = &runningCall{TaskQueue: in.TaskQueue, Key: batchCallKey(in.Key, i), Left: state.Running}
-	}
-	result, err := r.settle(ctx, plainjson.Payload(encode(req.params)))
-	if err == nil {
-		return batchOutcome{Result: result.Payload().GetData()}
-	}
-	e, ok := mcpnexus.ErrorFrom(err)
-	if !ok {
-		e = r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
-	}
-	return batchOutcome{Error: e}
-}
-
-// An outcome is what became of one call of a batch, in the contract's form. The
-// result is as the MCP server sent it.
-type batchOutcome struct {
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  *mcpnexus.Error `json:"error,omitempty"`
-}
-
-func (o batchOutcome) encode() json.RawMessage {
-	if o.Error != nil {
-		return encode(o)
-	}
-	// As it is: encoding it would cost time, and space that it has.
-	return slices.Concat([]byte(`{"result":`), o.Result, []byte(`}`))
-}
-
-// assemble makes the operation's result of the outcomes. Those that do not fit,
-// in the order of the calls, are cut down to an error.
-func assemble(outcomes []batchOutcome, limit int, title func(i int) string) json.RawMessage {
-	const before, after = `{"results":`, `}`
-	sizes, entries := make([]int, len(outcomes)), make([]json.RawMessage, len(outcomes))
-	room := limit - len(before) - len("[]") - len(after) + len(",") // there is none after the last
-	for i, o := range outcomes {
-		sizes[i] = o.size()
-		room -= sizes[i] + len(",")
-	}
-	if room < 0 {
-		for i, o := range outcomes {
-			if entries[i] = o.cut(limit, title(i)).encode(); len(entries[i]) >= sizes[i] {
-				entries[i] = nil
-				continue
-			}
-			room += sizes[i] - len(entries[i])
-		}
-	}
-	for i, o := range outcomes {
-		// What is left out is not encoded: that may be many times what there is room for.
-		if more := sizes[i] - len(entries[i]); entries[i] == nil {
-			entries[i] = o.encode()
-		} else if more <= room {
-			room -= more
-			entries[i] = o.encode()
-		}
-	}
-	return bytes.Join([][]byte{[]byte(before), join(entries), []byte(after)}, nil)
-}
-
-// size is the most bytes that the outcome has when it is encoded.
-func (o batchOutcome) size() int {
-	if o.Error == nil {
-		return len(`{"result":}`) + len(o.Result)
-	}
-	e := *o.Error
-	e.Data = nil
-	return len(batchOutcome{Error: &e}.encode()) + len(",") + len(o.Error.Data)
-}
-
-// cut returns what is left of an outcome for which there is no room.
-func (o batchOutcome) cut(limit int, title string) batchOutcome {
-	if o.Error == nil {
-		return batchOutcome{Error: mcpnexus.NewError(mcpnexus.Error{
-			Type: mcpnexus.ErrorTypeResultTooLarge, Size: int64(len(o.Result)), Limit: int64(limit),
-			Message: message(fmt.Sprintf("%s: the results of the batch do not fit together into %d bytes, this one of %d has no room: make smaller batches", title, limit, len(o.Result))),
-		})}
-	}
-	e := *o.Error
-	e.Data = nil
-	const enough = 256
-	e.Message, e.Problem, e.Rule = truncate(e.Message, enough), truncate(e.Problem, enough), truncate(e.Rule, enough)
-	return batchOutcome{Error: &e}
 }
