@@ -49,9 +49,14 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, givenBack(before)
 	}
 	op := operations[i]
-	req := &request{subject: in.Subject, options: options, id: in.RequestID}
+	req := &request{options: options, id: in.RequestID}
 	if err := json.Unmarshal(params.Payload().GetData(), &req.params); err != nil {
 		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
+	}
+	if op.subject != "" {
+		if req.subject, err = decodeString(req.params[op.subject]); err != nil {
+			return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params have no "+op.subject, "", err)
+		}
 	}
 
 	if in.Former != "" {
@@ -61,9 +66,14 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		}
 	}
 
-	var last heartbeat
-	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil && last.Sent {
-		return converter.RawValue{}, s.last(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + outcomeUnknown)}))
+	// Of what cannot be read nobody knows whether it says that the request was sent.
+	unread := false
+	if activity.HasHeartbeatDetails(ctx) {
+		var last heartbeat
+		unread = activity.GetHeartbeatDetails(ctx, &last) != nil
+		if last.Sent {
+			return converter.RawValue{}, s.last(s.unknownOutcome(op, req, outcomeUnknown))
+		}
 	}
 	spent := func() time.Duration { return 0 }
 	if in.Left > 0 {
@@ -76,6 +86,9 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		// When in doubt, the request is sent only once.
 		declared, known, _ := s.declaredWithin(ctx, op, req, time.Now(), spent(), declareTime)
 		single = declared || !known
+	}
+	if single && unread {
+		return converter.RawValue{}, s.last(s.unknownOutcome(op, req, outcomeUnknown))
 	}
 	if _, over := remaining(req.options, spent()); over {
 		return converter.RawValue{}, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
@@ -112,7 +125,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errStopping), stops(ctx) && !isAnswer(err):
 		if single && !notSent {
-			return converter.RawValue{}, s.last(mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": the worker stopped during the only attempt: the request may have been carried out")}))
+			return converter.RawValue{}, s.last(s.unknownOutcome(op, req, "the worker stopped during the only attempt: the request may have been carried out"))
 		}
 		return converter.RawValue{}, givenBack(before)
 	case errors.Is(err, errCallerGone):
@@ -132,6 +145,11 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		return converter.RawValue{}, s.last(e)
 	}
 	return converter.RawValue{}, e.ApplicationError()
+}
+
+// unknownOutcome is the error of a request that may have been carried out.
+func (s *service) unknownOutcome(op operation, req *request, why string) *mcpnexus.Error {
+	return mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: message(s.title(op, req) + ": " + why)})
 }
 
 // stops reports whether an activity is to end because its worker does.

@@ -151,7 +151,8 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 
 // size is about what the request takes in the history of a workflow.
 func (r *request) size() int {
-	size := len(r.subject) + len(r.id) + len(writeOptions(r.options))
+	// The subject stands in the request, and in a summary with up to six bytes for each.
+	size := 7*len(summarize(r.subject)) + len(r.id) + len(writeOptions(r.options))
 	for name, value := range r.params {
 		size += len(name) + len(value)
 	}
@@ -382,7 +383,7 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		}
 	}
 	var handed []*call
-	items := b.items(states, mcpnexus.MaxRequestBytes-len(encode(in)))
+	items := b.items(states, min(mcpnexus.MaxRequestBytes, b.handler.options.MaxResultBytes)-len(encode(in)))
 	for i := range states {
 		if states[i].Running > 0 {
 			handed = append(handed, states[i].call)
@@ -398,11 +399,16 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 	for _, c := range handed {
 		b.handler.running.owe(c)
 	}
-	return startWorkflow(ctx, *b.temporal, client.StartWorkflowOptions{
+	in.Reserve = reserve(items)
+	answer, err := startWorkflow(ctx, *b.temporal, client.StartWorkflowOptions{
 		ID:                       workflowID(b.name, batchOperation.name, b.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(b.options.Header),
 		StaticSummary:            fmt.Sprintf("%s (%d calls)", b.title(batchOperation, &request{}), len(b.calls)),
-	}, BatchWorkflowType, in, plainjson.Payload(items))
+	}, BatchWorkflowType, plainjson.Payload(encode(in)), plainjson.Payload(items))
+	if isTooLarge(err) {
+		err = b.refuse(nexus.HandlerErrorTypeBadRequest, batchOperation, &request{}, tooLarge(err)+": make smaller batches")
+	}
+	return answer, err
 }
 
 // items returns the workflow's second argument, which has an outcome in place of

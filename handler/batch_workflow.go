@@ -30,6 +30,8 @@ type batchRequest struct {
 	TaskQueue string      `json:"taskQueue,omitempty"`
 	Key       string      `json:"key,omitempty"`
 	Calls     []callState `json:"calls"`
+	// Reserve is for the server's limit alone, see [reserve].
+	Reserve string `json:"reserve,omitempty"`
 }
 
 // batchWorkflow sees the calls of a batch to their ends, and returns the
@@ -85,7 +87,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, encoded converter.RawV
 func (in batchRequest) settle(ctx workflow.Context, i int, req *request, maxResultBytes int) batchOutcome {
 	state := in.Calls[i]
 	r := &durableRun{began: workflow.Now(ctx), options: req.options, durableRequest: durableRequest{
-		Service: in.Service, Operation: callToolOperation.name, Subject: req.subject, RequestID: req.id,
+		Service: in.Service, Operation: callToolOperation.name, Subject: summarize(req.subject), RequestID: req.id,
 		Options: writeOptions(req.options), Caller: in.Caller, MaxResultBytes: maxResultBytes,
 		durableState: durableState{Attempts: state.Attempts, Delay: state.Delay, Left: state.Left},
 	}}

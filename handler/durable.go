@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nexus-rpc/sdk-go/nexus"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -84,6 +86,7 @@ const (
 type durableRequest struct {
 	Service   string `json:"service"`
 	Operation string `json:"operation"`
+	// Subject is what messages and summaries say of the request's subject.
 	Subject   string `json:"subject,omitempty"`
 	RequestID string `json:"requestId"`
 	// Options are those of the contract. A worker of an older version may not know
@@ -94,6 +97,8 @@ type durableRequest struct {
 	// MaxResultBytes is the most bytes that the result may have here, zero means no
 	// limit but the handler's.
 	MaxResultBytes int `json:"maxResultBytes,omitempty"`
+	// Reserve is for the server's limit alone, see [reserve].
+	Reserve string `json:"reserve,omitempty"`
 	// Former is the key of the call that was asked for in vain, if there is one. It
 	// may still run in the process that makes the next attempt.
 	Former string `json:"former,omitempty"`
@@ -126,15 +131,60 @@ func (st *start) durable(ctx context.Context, state durableState) (reply, error)
 		state.Left, _ = remaining(st.req.options, st.lookup)
 	}
 	in := durableRequest{
-		Service: st.name, Operation: st.op.name, Subject: st.req.subject, RequestID: st.options.RequestID,
+		Service: st.name, Operation: st.op.name, Subject: summarize(st.req.subject), RequestID: st.options.RequestID,
 		Options: writeOptions(st.req.options), Caller: callerOf(st.options.Links), durableState: state,
 	}
-	return startWorkflow(ctx, *st.temporal, client.StartWorkflowOptions{
+	params := encode(st.req.params)
+	in.Reserve = reserve(params)
+	answer, err := startWorkflow(ctx, *st.temporal, client.StartWorkflowOptions{
 		ID:                       workflowID(st.name, st.op.name, st.options.RequestID),
 		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
 		StaticSummary:            st.title(st.op, st.req),
-	}, WorkflowType, in, plainjson.Payload(encode(st.req.params)))
+	}, WorkflowType, plainjson.Payload(encode(in)), plainjson.Payload(params))
+	if isTooLarge(err) {
+		err = st.refuse(nexus.HandlerErrorTypeBadRequest, st.op, st.req, tooLarge(err))
+	}
+	return answer, err
 }
+
+// reserve is what goes into a workflow's input beside what is large. With a codec nobody
+// knows how much is too much, but it must be the start that the server refuses: an
+// activity's input can be a little larger than the workflow's, and a workflow task that asks
+// for too much is repeated without end.
+func reserve(large []byte) string {
+	if len(large) < 256<<10 {
+		return ""
+	}
+	return strings.Repeat("-", 1<<10)
+}
+
+// tooLarge says why a request cannot be durable.
+func tooLarge(err error) string {
+	return "with what a durable workflow adds, and a codec may, the request is larger than the Temporal server takes: " + err.Error()
+}
+
+// isTooLarge reports whether an error says that something has too many bytes for the
+// Temporal server: the server's own words, for a payload or a message, or the SDK's.
+func isTooLarge(err error) bool {
+	if err == nil {
+		return false
+	}
+	if e, ok := errors.AsType[*serviceerror.InvalidArgument](err); ok {
+		return strings.Contains(e.Message, "size exceeds limit")
+	}
+	if e, ok := errors.AsType[*serviceerror.ResourceExhausted](err); ok {
+		return strings.Contains(e.Message, "larger than max")
+	}
+	if e, ok := errors.AsType[*temporal.ServerError](err); ok {
+		return strings.Contains(e.Error(), "exceeds size limit")
+	}
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && app.Type() == errorTypePayloadSize
+}
+
+// errorTypePayloadSize is the type of the SDK's error of an activity whose result has
+// too many bytes once it is encoded.
+const errorTypePayloadSize = "payloadSizeError"
 
 // writeOptions writes valid options.
 func writeOptions(options mcpnexus.RequestOptions) json.RawMessage {
@@ -316,6 +366,7 @@ func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (c
 		return converter.RawValue{}, r.timedOut()
 	}
 	policy := rest(policyOf(r.options), r.Attempts)
+	policy.NonRetryableErrorTypes = append(slices.Clone(policy.NonRetryableErrorTypes), errorTypePayloadSize)
 	if once(r.options) {
 		// The activity sees to it itself. An attempt whose worker vanished before it
 		// began is not one, and only the next can tell.
@@ -335,11 +386,11 @@ func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (c
 	ctx = workflow.WithActivityOptions(ctx, options)
 	var result converter.RawValue
 	in := r.durableRequest
-	in.durableState = durableState{Attempts: r.Attempts, Left: left}
+	in.durableState, in.Reserve = durableState{Attempts: r.Attempts, Left: left}, ""
 	if r.Running != nil {
 		in.Former = r.Running.Key
 	}
-	err := workflow.ExecuteActivity(ctx, attemptType(r.Service), in, params).Get(ctx, &result)
+	err := workflow.ExecuteActivity(ctx, attemptType(r.Service), plainjson.Payload(encode(in)), params).Get(ctx, &result)
 	return result, err
 }
 
@@ -368,7 +419,7 @@ func (r *durableRun) final(ctx workflow.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && !isTooLarge(err) {
 		if app.Type() == errorTypeLast {
 			return errors.Unwrap(app)
 		}
@@ -381,6 +432,12 @@ func (r *durableRun) final(ctx workflow.Context, err error) error {
 
 // contractError gives the end of an activity the contract's form.
 func (r *durableRun) contractError(err error) *mcpnexus.Error {
+	if isTooLarge(err) {
+		return r.error(mcpnexus.Error{
+			Type: mcpnexus.ErrorTypeResultTooLarge, Limit: int64(r.MaxResultBytes),
+			Message: "encoded by the worker's data converter, the result is larger than the Temporal server takes: lower Options.MaxResultBytes by what a codec adds",
+		})
+	}
 	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
 	if !ok {
 		if e, ok := mcpnexus.ErrorFrom(err); ok {
@@ -389,8 +446,8 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 	}
 	var beat heartbeat
-	// Only an attempt that is the only one says so.
-	if timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil && beat.Sent {
+	// Only an attempt that is the only one says so. What cannot be read may say so.
+	if timeout.HasLastHeartbeatDetails() && (timeout.LastHeartbeatDetails(&beat) != nil && once(r.options) || beat.Sent) {
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
 	}
 	switch timeout.TimeoutType() {

@@ -245,10 +245,21 @@ func (s *service) conclude(ctx context.Context, calls []*call, outcome func() (_
 	warn(s.handler.logger(ctx), "Handing a running call off failed", "MCPServer", s.name, "error", failure)
 	awaitAll(calls, leftOf(ctx))
 	answer, known, err := outcome()
-	if !known {
+	refused, ok := errors.AsType[*nexus.HandlerError](failure)
+	switch {
+	case !known && !(ok && refused.Type == nexus.HandlerErrorTypeBadRequest):
 		return reply{}, failure
+	case !known:
+		// The operation has failed for good: nobody asks again.
+		err = failure
 	}
 	for _, c := range calls {
+		if c == nil {
+			continue
+		}
+		if !known {
+			c.cancel(errCancelled)
+		}
 		s.handler.running.pay(c)
 	}
 	return answer, err

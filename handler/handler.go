@@ -49,7 +49,8 @@ type Options struct {
 	// MaxResultBytes is the most bytes of JSON that a result may have. A larger
 	// one fails once, with MCPResultTooLarge. Zero means
 	// [DefaultMaxResultBytes]; more is of use only if the Temporal server's
-	// limit.blobSize.error was raised.
+	// limit.blobSize.error was raised. If the client has a codec that makes payloads
+	// larger, it has to be as much less.
 	MaxResultBytes int
 	// DrainTimeout is how long stopping waits for requests that are running
 	// before it cancels them. Zero means [DefaultDrainTimeout].

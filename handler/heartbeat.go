@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 )
@@ -137,7 +138,12 @@ func (h *Handler) record(ctx context.Context, details heartbeat) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout/2)
 	defer cancel()
-	return activity.GetClient(ctx).RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, details)
+	info := activity.GetInfo(ctx)
+	return activity.GetClient(ctx).RecordActivityHeartbeatWithOptions(ctx, client.RecordActivityHeartbeatOptions{
+		TaskToken: info.TaskToken, Details: []any{details},
+		// What a data converter is told that reads them.
+		WorkflowID: info.WorkflowExecution.ID, WorkflowType: info.WorkflowType.Name, ActivityType: info.ActivityType.Name, TaskQueue: info.TaskQueue,
+	})
 }
 
 // retryable reports whether the server could not be asked, and may be later.

@@ -182,6 +182,10 @@ func (w *callerWatches) tell(ctx context.Context, c client.Client, run callerRun
 			told = append(told, me)
 		}
 	}
+	// A request that comes now has a watch of its own, which tells it.
+	if w.byRun[run] == watch {
+		delete(w.byRun, run)
+	}
 	w.mu.Unlock()
 	var failures []error
 	for _, me := range told {

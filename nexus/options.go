@@ -13,6 +13,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 )
 
 // Keys of a request's _meta that belong to this contract.
@@ -169,7 +171,7 @@ func (o RequestOptions) MarshalJSON() ([]byte, error) {
 			NonRetryableErrorTypes: p.NonRetryableErrorTypes,
 		}
 	}
-	return json.Marshal(out)
+	return plainjson.Marshal(out)
 }
 
 // UnmarshalJSON reads the options' contract form and validates it. A field that

@@ -2,10 +2,13 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +23,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/caller"
 	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/plainjson"
 	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
@@ -344,4 +348,51 @@ func durations(events []*historypb.HistoryEvent) []time.Duration {
 		}
 	}
 	return took
+}
+
+// SDKs of other languages write <, > and & as they are, of which Go's encoder makes six
+// bytes each.
+func TestWhatFitsIntoAnOperationFitsIntoADurableOneToo(t *testing.T) {
+	t.Parallel()
+	markup := strings.Repeat("<", 300_000)
+	for name, c := range map[string]struct{ operation, input string }{
+		"a long URI":              {mcpnexus.OperationReadResource, `{"uri":"rude://` + strings.Repeat("x", 1_800_000) + `"$META}`},
+		"a long name":             {mcpnexus.OperationCallTool, `{"name":"` + strings.Repeat(markup, 5) + `"$META}`},
+		"a long factory argument": {mcpnexus.OperationCallTool, `{"name":"echo"$META}`},
+		"a batch of long names":   {mcpnexus.OperationCallTools, `{"calls":[{"name":"echo"},{"name":"` + markup + `1"},{"name":"` + markup + `2"}]$META}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, handler.Server{Name: "rude", Transport: handler.ArgumentFactory(func(context.Context, json.RawMessage) (mcp.Transport, error) {
+				command := rudeStdio(t, rude.Options{}).(handler.Command)
+				process := exec.Command(command.Path)
+				process.Env = os.Environ()
+				for name, value := range command.Env {
+					process.Env = append(process.Env, name+"="+value)
+				}
+				return &mcp.CommandTransport{Command: process}, nil
+			})})
+			argument := `"a"`
+			if name == "a long factory argument" {
+				argument = `"` + strings.Repeat(markup, 6) + `"`
+			}
+			p.run(t, func(ctx workflow.Context) error {
+				found := &complaints{}
+				var answers [2]string
+				for i, execution := range []mcpnexus.Execution{mcpnexus.ExecutionInline, mcpnexus.ExecutionDurable} {
+					input := strings.Replace(c.input, "$META", `,"_meta":{"nexusmcp/options":{"execution":"`+string(execution)+`","factoryArgument":`+argument+`,"retryPolicy":{"maximumAttempts":2}}}`, 1)
+					var result json.RawMessage
+					err := workflow.NewNexusClient(p.endpoint, "rude").ExecuteOperation(ctx, c.operation, plainjson.Payload(json.RawMessage(input)), workflow.NexusOperationOptions{ScheduleToCloseTimeout: time.Minute}).Get(ctx, &result)
+					e, ok := mcpnexus.ErrorFrom(err)
+					if ok {
+						answers[i] = e.Message
+					} else if assert.NoError(found, err, execution) {
+						answers[i] = string(result)
+					}
+				}
+				assert.Equal(found, answers[0], answers[1])
+				return found.err()
+			})
+		})
+	}
 }

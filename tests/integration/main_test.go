@@ -98,7 +98,8 @@ var unique atomic.Int64
 // path is one test's way from a workflow to its published servers.
 type path struct {
 	endpoint  string
-	queue     string // of the publisher
+	app       client.Client // of the workflows
+	queue     string        // of the publisher
 	appQueue  string
 	publisher worker.Worker
 }
@@ -125,8 +126,13 @@ func publishOn(t *testing.T, options worker.Options, register func(worker.Worker
 
 func publishFor(t *testing.T, platform client.Client, options worker.Options, register func(worker.Worker)) *path {
 	t.Helper()
+	return publishBetween(t, platform, appClient, options, register)
+}
+
+func publishBetween(t *testing.T, platform, app client.Client, options worker.Options, register func(worker.Worker)) *path {
+	t.Helper()
 	n := unique.Add(1)
-	p := &path{endpoint: fmt.Sprintf("mcp-%d", n), queue: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
+	p := &path{app: app, endpoint: fmt.Sprintf("mcp-%d", n), queue: fmt.Sprintf("mcp-%d", n), appQueue: fmt.Sprintf("app-%d", n)}
 
 	p.publisher = worker.New(platform, p.queue, options)
 	register(p.publisher)
@@ -136,10 +142,10 @@ func publishFor(t *testing.T, platform client.Client, options worker.Options, re
 	_, err := endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: p.endpoint, TargetNamespace: platformNamespace, TaskQueue: p.queue}, endpoints.Options{})
 	require.NoError(t, err)
 
-	app := worker.New(appClient, p.appQueue, worker.Options{DeadlockDetectionTimeout: busy})
-	app.RegisterWorkflowWithOptions(runBody, workflow.RegisterOptions{Name: "test"})
-	require.NoError(t, app.Start())
-	t.Cleanup(app.Stop)
+	callers := worker.New(app, p.appQueue, worker.Options{DeadlockDetectionTimeout: busy})
+	callers.RegisterWorkflowWithOptions(runBody, workflow.RegisterOptions{Name: "test"})
+	require.NoError(t, callers.Start())
+	t.Cleanup(callers.Stop)
 	return p
 }
 
@@ -171,7 +177,7 @@ func (p *path) startWithin(t *testing.T, timeout time.Duration, body func(ctx wo
 	id := fmt.Sprintf("test-%d", unique.Add(1))
 	bodies.Store(id, body)
 	t.Cleanup(func() { bodies.Delete(id) })
-	run, err := appClient.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: p.appQueue, WorkflowExecutionTimeout: timeout}, "test")
+	run, err := p.app.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: p.appQueue, WorkflowExecutionTimeout: timeout}, "test")
 	require.NoError(t, err)
 	return run
 }
