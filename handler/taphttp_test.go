@@ -330,21 +330,23 @@ func TestARedirectThatIsNotFollowedFailsItsCallAlone(t *testing.T) {
 	t.Cleanup(other.Close)
 	lastResponse := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	follows := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}
+	refused := mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: http.StatusMethodNotAllowed, NonRetryable: true}
 	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		for _, c := range []struct {
 			name      string
 			to        string
 			transport func(endpoint string) handler.Transport
+			followed  mcpnexus.Error // what comes of one that keeps the method; empty if it is not followed either
 		}{
 			{"a client that follows none", "/elsewhere", func(endpoint string) handler.Transport {
 				return handler.HTTP{Endpoint: endpoint, Client: lastResponse}
-			}},
-			{"a client that follows all, to what refuses a GET", "/elsewhere", func(endpoint string) handler.Transport {
+			}, mcpnexus.Error{}},
+			{"a client that follows all, to what takes none", "/elsewhere", func(endpoint string) handler.Transport {
 				return handler.HTTP{Endpoint: endpoint, Client: follows}
-			}},
-			{"a factory's, to what refuses a GET", "/elsewhere", factoryOf},
-			{"a factory's, to another origin", other.URL, factoryOf},
-			{"a factory's, to a page", "/page", factoryOf},
+			}, refused},
+			{"a factory's, to what takes none", "/elsewhere", factoryOf, refused},
+			{"a factory's, to another origin", other.URL, factoryOf, mcpnexus.Error{}},
+			{"a factory's, to a page", "/page", factoryOf, mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, NonRetryable: true}},
 		} {
 			t.Run(fmt.Sprint(status, " ", c.name), func(t *testing.T) {
 				server, arrived, release := rude.New(rude.Options{}), make(chan struct{}), make(chan struct{})
@@ -375,7 +377,12 @@ func TestARedirectThatIsNotFollowedFailsItsCallAlone(t *testing.T) {
 				<-arrived
 				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 				close(release)
-				assert.Contains(t, []mcpnexus.ErrorType{mcpnexus.ErrorTypeTransport, mcpnexus.ErrorTypeProtocol}, contractError(t, err).Type)
+				e, want := contractError(t, err), c.followed
+				if keepsMethod := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect; !keepsMethod || want.Type == "" {
+					want = mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: status}
+					assert.Contains(t, e.Message, "is not followed")
+				}
+				assert.Equal(t, want, mcpnexus.Error{Type: e.Type, HTTPStatus: e.HTTPStatus, NonRetryable: e.NonRetryable}, e.Message)
 				assert.NoError(t, <-neighbour)
 				assert.Equal(t, before, elsewhere.Load())
 			})
