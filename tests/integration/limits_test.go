@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/caller"
@@ -187,22 +189,58 @@ func TestTheLargestResultThatTheHandlerAllowsArrives(t *testing.T) {
 	}
 }
 
-func TestALargerResultFailsOnceAndClearly(t *testing.T) {
+func TestALargerResultFailsOnceAndClearlyWhicheverWayTheCallTakes(t *testing.T) {
 	t.Parallel()
-	server, transport := rudeHTTP(t, rude.Options{})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	var failure *mcpnexus.Error
-	p.run(t, func(ctx workflow.Context) error {
-		_, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": handler.DefaultMaxResultBytes}})
-		failure, _ = mcpnexus.ErrorFrom(err)
-		return nil
-	})
-	require.NotNil(t, failure)
-	assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, failure.Type)
-	assert.Equal(t, int64(handler.DefaultMaxResultBytes), failure.Limit)
-	assert.Greater(t, failure.Size, failure.Limit)
-	assert.True(t, failure.NonRetryable)
-	assert.Equal(t, 1, server.Stats().Calls["huge"])
+	for name, c := range map[string]struct {
+		execution          mcpnexus.Execution
+		durable, handedOff bool
+	}{
+		"in the Nexus request":    {execution: mcpnexus.ExecutionAuto},
+		"inline":                  {execution: mcpnexus.ExecutionInline},
+		"durable":                 {execution: mcpnexus.ExecutionDurable, durable: true},
+		"after it was handed off": {execution: mcpnexus.ExecutionAuto, durable: true, handedOff: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, answer := rude.New(rude.Options{}), make(chan struct{})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.handedOff && r.Header.Get("Mcp-Name") == "huge" {
+					<-answer
+				}
+				server.ServeHTTP(w, r)
+			}))
+			t.Cleanup(listener.Close)
+			options := handler.Options{Servers: []handler.Server{{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}}}
+			if c.handedOff {
+				options.InlineWindow = 100 * time.Millisecond
+			}
+			p := publishWith(t, options)
+			// With a policy nobody has to find out within the window what the tool declares.
+			request := mcpnexus.RequestOptions{Execution: c.execution, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 3}}
+			run := p.start(t, func(ctx workflow.Context) error {
+				_, err := p.client("rude", caller.Options{Request: request}).CallTool(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": handler.DefaultMaxResultBytes}})
+				return err
+			})
+			release := sync.OnceFunc(func() { close(answer) })
+			t.Cleanup(release)
+			if c.handedOff {
+				within(t, func() bool {
+					_, started := durableRun(history(t, run))
+					return started
+				})
+			}
+			release()
+			failure, ok := mcpnexus.ErrorFrom(outcome(t, run))
+			require.True(t, ok)
+			assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, failure.Type)
+			assert.Equal(t, int64(handler.DefaultMaxResultBytes), failure.Limit)
+			assert.Greater(t, failure.Size, failure.Limit)
+			assert.True(t, failure.NonRetryable)
+			assert.Equal(t, 1, server.Stats().Calls["huge"])
+			_, durable := durableRun(history(t, run))
+			assert.Equal(t, c.durable, durable)
+		})
+	}
 }
 
 func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
