@@ -2,6 +2,9 @@ package handler
 
 import mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 
+// EndTimeout is how long a response may go on after the answer.
+const EndTimeout = endTimeout
+
 // Forget drops the outcomes that a handler remembers, as time would.
 func Forget(h *Handler) { h.running.clear() }
 
