@@ -26,25 +26,8 @@ import (
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
-func TestFiveHundredCallsInARowUseOneConnectionAndFiveEventsEach(t *testing.T) {
-	t.Parallel()
-	server, transport := rudeHTTP(t, rude.Options{})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	run := p.run(t, func(ctx workflow.Context) error {
-		client := p.client("rude", caller.Options{})
-		for range 500 {
-			if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	assert.Equal(t, 1, server.Stats().Handshakes)
-	assert.Equal(t, 500, server.Stats().Calls["echo"])
-	assert.Equal(t, 4+5*500+1, len(history(t, run)), "start and first task, then 5 events a call, and the end")
-}
-
-func TestFiftyFirstCallsAtOnceOpenOneConnection(t *testing.T) {
+// Over other transports, at other idle timeouts and with sessions: see package handler.
+func TestCallsOfSeveralWorkflowsUseOneConnectionAndFiveEventsEach(t *testing.T) {
 	t.Parallel()
 	server, transport := rudeHTTP(t, rude.Options{})
 	p := publish(t, handler.Server{Name: "rude", Transport: transport})
@@ -55,20 +38,18 @@ func TestFiftyFirstCallsAtOnceOpenOneConnection(t *testing.T) {
 	require.NoError(t, outcome(t, second))
 	assert.Equal(t, 1, server.Stats().Handshakes)
 	assert.Equal(t, 50, server.Stats().Calls["echo"])
-}
-
-func TestNoTwoCallsShareAConnectionToAServerWithSessions(t *testing.T) {
-	t.Parallel()
-	server, transport := rudeHTTP(t, rude.Options{Legacy: true})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	p.run(t, func(ctx workflow.Context) error {
-		return fanOut(ctx, 60, p.client("rude", caller.Options{}))
+	inARow := p.run(t, func(ctx workflow.Context) error {
+		client := p.client("rude", caller.Options{})
+		for range 500 {
+			if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	assert.Equal(t, 60, server.Stats().Calls["echo"])
-	assert.GreaterOrEqual(t, server.Stats().Handshakes, 60)
-	for session, calls := range server.Stats().Sessions {
-		assert.Equal(t, 1, calls, "session %s", session)
-	}
+	assert.Equal(t, 1, server.Stats().Handshakes)
+	assert.Equal(t, 50+500, server.Stats().Calls["echo"])
+	assert.Equal(t, 4+5*500+1, len(history(t, inARow)), "start and first task, then 5 events a call, and the end")
 }
 
 func TestAFanOutOfFiveHundredOverTwoClientsKeepsToTheServersLimit(t *testing.T) {
