@@ -90,27 +90,7 @@ func TestACallThatNobodyClaimsEnds(t *testing.T) {
 		time.Sleep(claimWithin)
 		synctest.Wait()
 		assert.ErrorIs(t, context.Cause(call.ctx), errUnclaimed)
-		c.busy.Wait()
-	})
-	synctest.Test(t, func(t *testing.T) {
-		c := newCalls(&sync.WaitGroup{})
-		call, _ := c.begin(t.Context(), "a", maxRunning)
-		c.owe(call)
-		time.Sleep(claimWithin - time.Second)
-		claimed, ok := c.claim("a")
-		assert.True(t, ok)
-		assert.Same(t, call, claimed.call)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.NoError(t, call.ctx.Err(), "one that was claimed goes on")
-		claimed.settle()
-		c.busy.Wait()
-		c.owe(call)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.NoError(t, call.ctx.Err(), "also when it was claimed before it was handed off for good")
-		_, ok = c.claim("b")
-		assert.False(t, ok)
+		assertIdle(t, c)
 	})
 }
 
@@ -118,23 +98,36 @@ func TestACallGoesOnForAsLongAsSomebodyHasClaimedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls(&sync.WaitGroup{})
 		call, _ := c.begin(t.Context(), "a", maxRunning)
+		goesOn := func(why string) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			assert.NoError(t, call.ctx.Err(), why)
+		}
 		c.owe(call)
-		first, _ := c.claim("a")
+		time.Sleep(claimWithin - time.Second)
+		first, ok := c.claim("a")
+		assert.True(t, ok)
+		assert.Same(t, call, first.call)
+		goesOn("it was claimed in time")
 		second, ok := c.claimAgain("a")
 		assert.True(t, ok)
 		// In whichever order they were taken, and by whomever the server has forgotten.
 		second.leave()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.NoError(t, call.ctx.Err())
+		goesOn("the first is there")
 		third, _ := c.claimAgain("a")
 		first.leave()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.NoError(t, call.ctx.Err())
-		c.end(call, ending{result: []byte(`{}`)})
+		goesOn("the third is there")
 		third.settle()
-		c.busy.Wait()
+		assertIdle(t, c)
+		c.owe(call)
+		goesOn("it was claimed before it was handed off for good")
+		_, ok = c.claim("b")
+		assert.False(t, ok)
+		fourth, _ := c.claimAgain("a")
+		c.end(call, ending{result: []byte(`{}`)})
+		fourth.settle()
+		assertIdle(t, c)
 	})
 }
 
@@ -155,7 +148,7 @@ func TestACallWhoseClaimWasGivenUpWaitsForAnother(t *testing.T) {
 		time.Sleep(claimWithin)
 		synctest.Wait()
 		assert.ErrorIs(t, context.Cause(call.ctx), errUnclaimed)
-		c.busy.Wait()
+		assertIdle(t, c)
 	})
 }
 
@@ -180,7 +173,7 @@ func TestAnAttemptFollowsOnACallThatHasFailedUnlessThatIsFinal(t *testing.T) {
 			if ok {
 				claimed.settle()
 			}
-			calls.busy.Wait() // nobody else asks for it
+			assertIdle(t, calls) // nobody else asks for it
 		})
 	}
 }
@@ -205,7 +198,7 @@ func TestAnOutcomeIsKeptForAsLongAsItIsOwed(t *testing.T) {
 			claimed.settle()
 		}
 		assert.Zero(t, c.kept)
-		c.busy.Wait()
+		assertIdle(t, c)
 		time.Sleep(rememberFor)
 		synctest.Wait()
 		assert.Empty(t, c.byKey)
@@ -237,9 +230,25 @@ func TestNoCallBeginsWhileTooMuchIsOwed(t *testing.T) {
 		assert.True(t, ok)
 		claimed.settle()
 	}
+	assertIdle(t, c)
 	begun, _ := c.begin(t.Context(), "b", maxRunning)
 	assert.NotNil(t, begun)
 	c.clear()
+}
+
+// assertIdle says that nothing is owed any more.
+func assertIdle(t *testing.T, c *calls) {
+	t.Helper()
+	idle := make(chan struct{})
+	go func() {
+		c.busy.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-time.After(10 * time.Second):
+		assert.Fail(t, "something is owed")
+	}
 }
 
 func TestOperationsAreToldApart(t *testing.T) {

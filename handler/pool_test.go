@@ -136,6 +136,7 @@ func TestCallsToAServerWithSessionsDoNotShareAConnection(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		assert.Equal(t, 50, server.Stats().Calls["echo"])
 		assert.Len(t, server.Stats().Sessions, 50)
 		for session, calls := range server.Stats().Sessions {
 			assert.Equal(t, 1, calls, "session %s", session)
@@ -222,6 +223,19 @@ func (d *doorkeeper) awaitOpening(t *testing.T, n int) {
 	require.Eventually(t, func() bool { return int(d.begun.Load()-d.let.Load()) == n }, 10*time.Second, time.Millisecond, "%d are to be opened at the same time", n)
 }
 
+// sessions are the connections that the server has.
+func (d *doorkeeper) sessions() (n int) {
+	for range d.server.Sessions() {
+		n++
+	}
+	return n
+}
+
+func (d *doorkeeper) awaitNoSession(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return d.sessions() == 0 }, 10*time.Second, time.Millisecond)
+}
+
 // hurry makes calls that follow each other faster than connections open, until
 // n are opened ahead of need. It leaves them before the door.
 func (d *doorkeeper) hurry(t *testing.T, p *published, n int) {
@@ -281,12 +295,6 @@ func TestCallsThatComeAtOnceGetNoMoreConnectionsAheadThanTwoDo(t *testing.T) {
 }
 
 func TestConnectionsThatNobodyNeedsAreClosedAndNotOpenedAheadAgain(t *testing.T) {
-	sessions := func(d *doorkeeper) (n int) {
-		for range d.server.Sessions() {
-			n++
-		}
-		return n
-	}
 	t.Run("when no call comes", func(t *testing.T) {
 		d := newDoorkeeper()
 		d.idle = 50 * time.Millisecond
@@ -296,7 +304,7 @@ func TestConnectionsThatNobodyNeedsAreClosedAndNotOpenedAheadAgain(t *testing.T)
 			d.open <- nil
 		}
 		d.awaitOpening(t, 0)
-		require.Eventually(t, func() bool { return sessions(d) == 0 }, 10*time.Second, time.Millisecond)
+		d.awaitNoSession(t)
 		done := d.call(p)
 		d.open <- nil
 		require.NoError(t, <-done)
@@ -311,7 +319,7 @@ func TestConnectionsThatNobodyNeedsAreClosedAndNotOpenedAheadAgain(t *testing.T)
 		d.hurry(t, p, 4)
 		go d.openUntil(t.Context().Done(), nil)
 		require.Eventually(t, func() bool {
-			return assert.NoError(t, <-d.call(p)) && sessions(d) <= 1
+			return assert.NoError(t, <-d.call(p)) && d.sessions() <= 1
 		}, 20*time.Second, 10*time.Millisecond)
 	})
 }
@@ -357,7 +365,7 @@ func TestACallDoesNotFailWhileMoreConnectionsAreBeingOpenedThanItNeeds(t *testin
 	require.NoError(t, <-done)
 }
 
-func TestNoConnectionIsOpenedAheadWhenTheyAreClosedAtOnce(t *testing.T) {
+func TestConnectionsThatAreClosedAtOnceAreNotOpenedAhead(t *testing.T) {
 	d := newDoorkeeper()
 	d.idle = handler.CloseAtOnce
 	p := d.publish(t)
@@ -365,6 +373,7 @@ func TestNoConnectionIsOpenedAheadWhenTheyAreClosedAtOnce(t *testing.T) {
 		done := d.call(p)
 		d.open <- nil
 		require.NoError(t, <-done)
+		d.awaitNoSession(t)
 	}
 	var calls []<-chan error
 	for range 5 {
@@ -377,30 +386,23 @@ func TestNoConnectionIsOpenedAheadWhenTheyAreClosedAtOnce(t *testing.T) {
 	for _, done := range calls {
 		require.NoError(t, <-done)
 	}
+	d.awaitNoSession(t)
 	require.NoError(t, p.handler.Close(t.Context()))
 	assert.Equal(t, 2+5, int(d.begun.Load()))
 }
 
 func TestAConnectionIsClosedWhenItHasBeenIdle(t *testing.T) {
-	for name, c := range map[string]struct {
-		idle   time.Duration
-		legacy bool
-	}{
-		"after the timeout":                    {50 * time.Millisecond, false},
-		"at once":                              {handler.CloseAtOnce, false},
-		"also the one that was made ready":     {50 * time.Millisecond, true},
-		"at once, and none is made ready then": {handler.CloseAtOnce, true},
+	for name, idle := range map[string]time.Duration{
+		"after the timeout": 50 * time.Millisecond,
+		"at once":           handler.CloseAtOnce,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			transport := rudeStdio(t, rude.Options{Legacy: c.legacy})
-			p := publish(t, handler.Server{Name: "rude", Transport: withPidFiles(t, transport, dir), IdleTimeout: c.idle})
+			p := publish(t, handler.Server{Name: "rude", Transport: withPidFiles(t, rudeStdio(t, rude.Options{}), dir), IdleTimeout: idle})
 			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return len(alive(t, dir)) == 0 }, 20*time.Second, 5*time.Millisecond)
-			if c.idle == handler.CloseAtOnce {
-				assert.Len(t, pids(t, dir), 2, "a shell and its server")
-			}
+			assert.Len(t, pids(t, dir), 2, "a shell and its server")
 			_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 			require.NoError(t, err, "and a new one is opened for the next call")
 		})

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -159,23 +160,67 @@ func TestACallLeavesItsTCPConnectionToTheNext(t *testing.T) {
 	}
 }
 
-func TestAResponseThatDoesNotEndAfterTheAnswerIsGivenUpSoon(t *testing.T) {
-	ended := make(chan time.Duration, 1)
-	transport, _ := answersThenEnds(t, func(r *http.Request) {
-		began := time.Now()
-		<-r.Context().Done()
-		ended <- time.Since(began)
+// The clock is synctest's, and so there is no network.
+func TestAResponseThatDoesNotEndAfterTheAnswerIsGivenUpAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan time.Duration, 1)
+		server := rude.New(rude.Options{EventStream: true})
+		listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+		overPipes := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server.ServeHTTP(w, r)
+			if r.Header.Get("Mcp-Name") == "echo" {
+				began := time.Now()
+				<-r.Context().Done()
+				ended <- time.Since(began)
+			}
+		})}
+		go func() { assert.ErrorIs(t, overPipes.Serve(listener), http.ErrServerClosed) }()
+		transport := &http.Transport{DialContext: listener.dial}
+		t.Cleanup(func() {
+			transport.CloseIdleConnections()
+			assert.NoError(t, overPipes.Close())
+		})
+		p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: "http://pipe", Client: &http.Client{Transport: transport}}})
+		_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo","arguments":{}}`)
+		require.NoError(t, err)
+		assert.Equal(t, handler.EndTimeout, <-ended)
 	})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo","arguments":{}}`)
-	require.NoError(t, err)
+}
+
+// pipes is a listener in memory.
+type pipes struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+}
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
 	select {
-	case after := <-ended:
-		assert.Greater(t, after, 100*time.Millisecond, "the response could have ended")
-	case <-time.After(20 * time.Second):
-		t.Fatal("the response is still being read")
+	case p.accepted <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
+
+// Accept implements [net.Listener].
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepted:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (p *pipes) Close() error {
+	close(p.closed)
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func TestATransportThatEndsTheGoroutineFailsTheCall(t *testing.T) {
 	for _, execution := range []string{"auto", "inline"} {
@@ -248,41 +293,34 @@ func TestAPublishersRoundTripperSeesTheDeadlineAndMayAnswerWithoutABody(t *testi
 	assert.InDelta(t, 1000, (<-deadlines).Seconds(), 100)
 }
 
+// What is read of it, and up to where: see TestWhatFollowsAnAnswerIsDiscardedUpToALimit.
 func TestAServerThatSendsOnAndOnAfterTheAnswerIsReadNoFurther(t *testing.T) {
-	for what, chunk := range map[string]string{
-		"bytes":         strings.Repeat("x", 16<<10),
-		"notifications": strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n", 100),
-		"answers":       strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n", 100),
-	} {
-		t.Run(what, func(t *testing.T) {
-			ended := make(chan error, 1)
-			server := rude.New(rude.Options{EventStream: true})
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				server.ServeHTTP(w, r)
-				if r.Header.Get("Mcp-Name") != "echo" {
-					return
-				}
-				for {
-					if _, err := io.WriteString(w, chunk); err != nil {
-						ended <- err
-						return
-					}
-				}
-			}))
-			t.Cleanup(listener.Close)
-			p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
-			_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
-			require.NoError(t, err)
-			select {
-			case err := <-ended:
-				assert.Error(t, err)
-			case <-time.After(20 * time.Second):
-				t.Fatal("the response is still being read")
+	ended := make(chan error, 1)
+	server := rude.New(rude.Options{EventStream: true})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server.ServeHTTP(w, r)
+		if r.Header.Get("Mcp-Name") != "echo" {
+			return
+		}
+		for {
+			if _, err := io.WriteString(w, strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n", 100)); err != nil {
+				ended <- err
+				return
 			}
-			_, err = p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
-			assert.NoError(t, err, "the session goes on")
-		})
+		}
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+	require.NoError(t, err)
+	select {
+	case err := <-ended:
+		assert.Error(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the response is still being read")
 	}
+	_, err = p.do(t.Context(), "rude", mcpnexus.OperationListTools, "")
+	assert.NoError(t, err, "the session goes on")
 }
 
 func TestAPublishersRoundTripperMayFailOverWordOfACancellation(t *testing.T) {
@@ -330,21 +368,23 @@ func TestARedirectThatIsNotFollowedFailsItsCallAlone(t *testing.T) {
 	t.Cleanup(other.Close)
 	lastResponse := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	follows := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}
+	refused := mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: http.StatusMethodNotAllowed, NonRetryable: true}
 	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		for _, c := range []struct {
 			name      string
 			to        string
 			transport func(endpoint string) handler.Transport
+			followed  mcpnexus.Error // what comes of one that keeps the method; empty if it is not followed either
 		}{
 			{"a client that follows none", "/elsewhere", func(endpoint string) handler.Transport {
 				return handler.HTTP{Endpoint: endpoint, Client: lastResponse}
-			}},
-			{"a client that follows all, to what refuses a GET", "/elsewhere", func(endpoint string) handler.Transport {
+			}, mcpnexus.Error{}},
+			{"a client that follows all, to what takes none", "/elsewhere", func(endpoint string) handler.Transport {
 				return handler.HTTP{Endpoint: endpoint, Client: follows}
-			}},
-			{"a factory's, to what refuses a GET", "/elsewhere", factoryOf},
-			{"a factory's, to another origin", other.URL, factoryOf},
-			{"a factory's, to a page", "/page", factoryOf},
+			}, refused},
+			{"a factory's, to what takes none", "/elsewhere", factoryOf, refused},
+			{"a factory's, to another origin", other.URL, factoryOf, mcpnexus.Error{}},
+			{"a factory's, to a page", "/page", factoryOf, mcpnexus.Error{Type: mcpnexus.ErrorTypeProtocol, NonRetryable: true}},
 		} {
 			t.Run(fmt.Sprint(status, " ", c.name), func(t *testing.T) {
 				server, arrived, release := rude.New(rude.Options{}), make(chan struct{}), make(chan struct{})
@@ -375,7 +415,12 @@ func TestARedirectThatIsNotFollowedFailsItsCallAlone(t *testing.T) {
 				<-arrived
 				_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
 				close(release)
-				assert.Contains(t, []mcpnexus.ErrorType{mcpnexus.ErrorTypeTransport, mcpnexus.ErrorTypeProtocol}, contractError(t, err).Type)
+				e, want := contractError(t, err), c.followed
+				if keepsMethod := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect; !keepsMethod || want.Type == "" {
+					want = mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, HTTPStatus: status}
+					assert.Contains(t, e.Message, "is not followed")
+				}
+				assert.Equal(t, want, mcpnexus.Error{Type: e.Type, HTTPStatus: e.HTTPStatus, NonRetryable: e.NonRetryable}, e.Message)
 				assert.NoError(t, <-neighbour)
 				assert.Equal(t, before, elsewhere.Load())
 			})

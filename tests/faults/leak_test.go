@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/nexusmcp/nexusmcp/handler"
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	"github.com/nexusmcp/nexusmcp/internal/held"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
@@ -40,6 +41,27 @@ func (s *site) held(t *testing.T) (r held.Resources) {
 	t.Helper()
 	outcomes := outcomesOf(t, s.execute(t, callsWorkflow, client.StartWorkflowOptions{}, call{Endpoint: s.endpoint, Service: selfService, Tool: selfTool}))
 	require.NoError(t, json.Unmarshal([]byte(outcomes[0].Text), &r), "%+v", outcomes[0])
+	return r
+}
+
+// settled is held once the TCP connections to the MCP servers are cut, of which up to
+// a hundred to each stay for a minute and a half, and their ends have been noticed.
+func (s *site) settled(t *testing.T) (r held.Resources) {
+	t.Helper()
+	for _, service := range s.services {
+		if service.listener != nil {
+			service.listener.CloseClientConnections()
+		}
+	}
+	same := 0
+	within(t, patience, "a worker at rest", func() bool {
+		now := s.held(t)
+		if same++; now.Goroutines != r.Goroutines || now.Files != r.Files || now.Children != r.Children {
+			same = 0
+		}
+		r = now
+		return same == 3
+	})
 	return r
 }
 
@@ -86,22 +108,23 @@ func TestTenThousandCallsLeaveAWorkerAsItWas(t *testing.T) {
 		return made
 	}
 	load(1000)
-	before := s.held(t)
+	before := s.settled(t)
 	began := time.Now()
 	made := load(13_000)
 	took := time.Since(began)
 	assert.GreaterOrEqual(t, made, 10_000)
-	var after held.Resources
-	// Processes of the last calls take a moment to end, and spare ones stay. Up to a
-	// hundred TCP connections to each server stay for as long as Go's transport keeps
-	// idle ones. Outcomes are remembered for two minutes, each in about 2 KB.
-	const idleTimeout = 90 * time.Second
+	after := s.settled(t)
+	// Spare processes stay, each with its pipes and who reads them. Outcomes are
+	// remembered for two minutes, each in about 2 KB: some of them before, too.
+	const rememberFor = 2 * time.Minute
+	const ahead = handler.MaxOpenAhead
 	ok := assert.Eventually(t, func() bool {
 		after = s.held(t)
-		return after.Goroutines <= before.Goroutines+200 && after.Files <= before.Files+50 && after.Children <= before.Children+8 && after.Heap <= before.Heap+2<<10*made+10<<20
-	}, idleTimeout+patience, time.Second)
+		return after.Goroutines <= before.Goroutines+7*ahead && after.Files <= before.Files+4*ahead && after.Children <= before.Children+ahead && after.Heap <= before.Heap+4<<20
+	}, rememberFor+patience, time.Second)
 	t.Logf("%d calls in %v: before %+v, after %+v", made, took.Round(time.Second), before, after)
 	if ok && runtime.GOOS == "linux" {
 		assert.NotZero(t, before.Files)
+		assert.NotZero(t, before.Children)
 	}
 }

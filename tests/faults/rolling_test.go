@@ -24,7 +24,7 @@ var rollingLoad = []int{20, 300, 0, 2500, 20, 4000, 100, 1200, 0, 14_000, 20, 60
 func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	const workflows = 24 / slowdown
-	s := newSite(t, siteOptions{Long: true, Services: []string{overStdio, overHTTP}})
+	s := newSite(t, siteOptions{Long: true, Services: []string{overStdio, overHTTP, overHTTPLegacy}})
 	workers := []*process{s.startWorker(t), s.startWorker(t)}
 	executions := []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable}
 	var runs []client.WorkflowRun

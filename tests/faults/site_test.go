@@ -75,8 +75,9 @@ type siteOptions struct {
 type service struct {
 	effects.Options
 	config serverConfig
-	// process is the server over HTTP, if it is a process.
-	process *process
+	// process is the server over HTTP, if it is a process, and listener if it is not.
+	process  *process
+	listener *httptest.Server
 }
 
 func (s *service) http() bool { return s.config.URL != "" }
@@ -113,10 +114,10 @@ func newSite(t *testing.T, options siteOptions) *site {
 			service.config.URL = "http://" + service.Listen
 		default:
 			mcpServer := effects.New(service.Options)
-			server := httptest.NewServer(mcpServer)
-			t.Cleanup(server.Close) // which waits for all runs
+			service.listener = httptest.NewServer(mcpServer)
+			t.Cleanup(service.listener.Close) // which waits for all runs
 			t.Cleanup(mcpServer.Close)
-			service.config.URL = server.URL
+			service.config.URL = service.listener.URL
 		}
 		s.services = append(s.services, service)
 	}

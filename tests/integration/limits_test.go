@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/caller"
@@ -28,25 +30,8 @@ import (
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
-func TestFiveHundredCallsInARowUseOneConnectionAndFiveEventsEach(t *testing.T) {
-	t.Parallel()
-	server, transport := rudeHTTP(t, rude.Options{})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	run := p.run(t, func(ctx workflow.Context) error {
-		client := p.client("rude", caller.Options{})
-		for range 500 {
-			if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	assert.Equal(t, 1, server.Stats().Handshakes)
-	assert.Equal(t, 500, server.Stats().Calls["echo"])
-	assert.Equal(t, 4+5*500+1, len(history(t, run)), "start and first task, then 5 events a call, and the end")
-}
-
-func TestFiftyFirstCallsAtOnceOpenOneConnection(t *testing.T) {
+// Over other transports, at other idle timeouts and with sessions: see package handler.
+func TestCallsOfSeveralWorkflowsUseOneConnectionAndFiveEventsEach(t *testing.T) {
 	t.Parallel()
 	server, transport := rudeHTTP(t, rude.Options{})
 	p := publish(t, handler.Server{Name: "rude", Transport: transport})
@@ -57,20 +42,18 @@ func TestFiftyFirstCallsAtOnceOpenOneConnection(t *testing.T) {
 	require.NoError(t, outcome(t, second))
 	assert.Equal(t, 1, server.Stats().Handshakes)
 	assert.Equal(t, 50, server.Stats().Calls["echo"])
-}
-
-func TestNoTwoCallsShareAConnectionToAServerWithSessions(t *testing.T) {
-	t.Parallel()
-	server, transport := rudeHTTP(t, rude.Options{Legacy: true})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	p.run(t, func(ctx workflow.Context) error {
-		return fanOut(ctx, 60, p.client("rude", caller.Options{}))
+	inARow := p.run(t, func(ctx workflow.Context) error {
+		client := p.client("rude", caller.Options{})
+		for range 500 {
+			if _, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "echo"}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	assert.Equal(t, 60, server.Stats().Calls["echo"])
-	assert.GreaterOrEqual(t, server.Stats().Handshakes, 60)
-	for session, calls := range server.Stats().Sessions {
-		assert.Equal(t, 1, calls, "session %s", session)
-	}
+	assert.Equal(t, 1, server.Stats().Handshakes)
+	assert.Equal(t, 50+500, server.Stats().Calls["echo"])
+	assert.Equal(t, 4+5*500+1, len(history(t, inARow)), "start and first task, then 5 events a call, and the end")
 }
 
 func TestAFanOutOfFiveHundredOverTwoClientsKeepsToTheServersLimit(t *testing.T) {
@@ -191,22 +174,58 @@ func TestTheLargestResultThatTheHandlerAllowsArrives(t *testing.T) {
 	}
 }
 
-func TestALargerResultFailsOnceAndClearly(t *testing.T) {
+func TestALargerResultFailsOnceAndClearlyWhicheverWayTheCallTakes(t *testing.T) {
 	t.Parallel()
-	server, transport := rudeHTTP(t, rude.Options{})
-	p := publish(t, handler.Server{Name: "rude", Transport: transport})
-	var failure *mcpnexus.Error
-	p.run(t, func(ctx workflow.Context) error {
-		_, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": handler.DefaultMaxResultBytes}})
-		failure, _ = mcpnexus.ErrorFrom(err)
-		return nil
-	})
-	require.NotNil(t, failure)
-	assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, failure.Type)
-	assert.Equal(t, int64(handler.DefaultMaxResultBytes), failure.Limit)
-	assert.Greater(t, failure.Size, failure.Limit)
-	assert.True(t, failure.NonRetryable)
-	assert.Equal(t, 1, server.Stats().Calls["huge"])
+	for name, c := range map[string]struct {
+		execution          mcpnexus.Execution
+		durable, handedOff bool
+	}{
+		"in the Nexus request":    {execution: mcpnexus.ExecutionAuto},
+		"inline":                  {execution: mcpnexus.ExecutionInline},
+		"durable":                 {execution: mcpnexus.ExecutionDurable, durable: true},
+		"after it was handed off": {execution: mcpnexus.ExecutionAuto, durable: true, handedOff: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, answer := rude.New(rude.Options{}), make(chan struct{})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.handedOff && r.Header.Get("Mcp-Name") == "huge" {
+					<-answer
+				}
+				server.ServeHTTP(w, r)
+			}))
+			t.Cleanup(listener.Close)
+			options := handler.Options{Servers: []handler.Server{{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}}}
+			if c.handedOff {
+				options.InlineWindow = 100 * time.Millisecond
+			}
+			p := publishWith(t, options)
+			// With a policy nobody has to find out within the window what the tool declares.
+			request := mcpnexus.RequestOptions{Execution: c.execution, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 3}}
+			run := p.start(t, func(ctx workflow.Context) error {
+				_, err := p.client("rude", caller.Options{Request: request}).CallTool(ctx, &mcp.CallToolParams{Name: "huge", Arguments: map[string]any{"bytes": handler.DefaultMaxResultBytes}})
+				return err
+			})
+			release := sync.OnceFunc(func() { close(answer) })
+			t.Cleanup(release)
+			if c.handedOff {
+				within(t, func() bool {
+					_, started := durableRun(history(t, run))
+					return started
+				})
+			}
+			release()
+			failure, ok := mcpnexus.ErrorFrom(outcome(t, run))
+			require.True(t, ok)
+			assert.Equal(t, mcpnexus.ErrorTypeResultTooLarge, failure.Type)
+			assert.Equal(t, int64(handler.DefaultMaxResultBytes), failure.Limit)
+			assert.Greater(t, failure.Size, failure.Limit)
+			assert.True(t, failure.NonRetryable)
+			assert.Equal(t, 1, server.Stats().Calls["huge"])
+			_, durable := durableRun(history(t, run))
+			assert.Equal(t, c.durable, durable)
+		})
+	}
 }
 
 func TestAServerThatIsDeadForAMinuteDoesNotDelayItsNeighbour(t *testing.T) {
