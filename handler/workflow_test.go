@@ -267,6 +267,38 @@ func TestWhatTheServerSaidIsAnAnswerAndWhatBrokeIsNone(t *testing.T) {
 	}
 }
 
+func TestARequestThatMayBeSentOnceIsNotSentAfterHeartbeatsThatCannotBeRead(t *testing.T) {
+	var calls atomic.Int32
+	server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: "count", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		calls.Add(1)
+		return &mcp.CallToolResult{}, nil
+	})
+	h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: server}}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+	h.mocked = true
+	for attempts, want := range map[int32]int32{1: 0, 2: 1} {
+		env := quietSuite().NewTestActivityEnvironment()
+		env.RegisterActivity(h.services["s"].attemptActivity)
+		env.SetHeartbeatDetails("of an older key")
+		in := durableRequest{
+			Service: "s", Operation: mcpnexus.OperationCallTool, RequestID: "id",
+			Options: writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: attempts}}),
+		}
+		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
+		assert.Equal(t, want, calls.Load())
+		if attempts == 1 {
+			failure, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, mcpnexus.ErrorTypeOutcomeUnknown, failure.Type)
+		} else {
+			assert.NoError(t, err)
+		}
+		calls.Store(0)
+	}
+}
+
 func TestAWorkflowIDIsPrintableShortAndTheRequestsOwn(t *testing.T) {
 	long := strings.Repeat("a", 990)
 	ids := map[string]string{}
