@@ -42,6 +42,7 @@ type exchange struct {
 	reader     *reader // of the HTTP response that brings the answer, nil where none does
 	id         string  // of the request, in JSON
 	closed     bool
+	sent       time.Time // when the HTTP request was made, zero when it is answered
 	answer     *answer
 	status     int
 	retryAfter time.Duration
@@ -204,6 +205,38 @@ func (ex *exchange) failed() bool {
 	defer ex.mu.Unlock()
 	return ex.status >= 300
 }
+
+// sends notes that the request is about to be sent, and taken that the server has
+// it: its response has begun.
+func (ex *exchange) sends() { ex.setSent(time.Now()) }
+func (ex *exchange) taken() { ex.setSent(time.Time{}) }
+
+func (ex *exchange) setSent(at time.Time) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.sent = at
+}
+
+// awaitTaken waits until the server has the request, as far as can be told. Two HTTP
+// requests arrive in any order, and a server that hears of a cancellation before the
+// request lets it run.
+func (ex *exchange) awaitTaken(ctx, life context.Context) {
+	ex.mu.Lock()
+	sent := ex.sent
+	ex.mu.Unlock()
+	if sent.IsZero() {
+		return
+	}
+	select {
+	case <-time.After(time.Until(sent.Add(overtakeTime))):
+	case <-ctx.Done():
+	case <-life.Done():
+	}
+}
+
+// overtakeTime is how long after a request word of its cancellation is held back, when
+// the server has not begun to answer.
+const overtakeTime = 200 * time.Millisecond
 
 // awaitWithdrawal waits until the server was sent word of the request's
 // cancellation. The SDK sends it on a goroutine of its own after the call has

@@ -133,3 +133,58 @@ func TestWhatFollowsAnAnswerIsDiscardedUpToALimit(t *testing.T) {
 		})
 	}
 }
+
+// A slowServer takes a while to begin an answer, and notes when it hears of a
+// cancellation.
+type slowServer struct {
+	begins time.Duration // zero means never
+	heard  time.Time
+}
+
+func (s *slowServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, _ := io.ReadAll(r.Body)
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader("")), Request: r}
+	if strings.Contains(string(body), "cancelled") {
+		s.heard = time.Now()
+		return resp, nil
+	}
+	var begins <-chan time.Time
+	if s.begins > 0 {
+		begins = time.After(s.begins)
+	}
+	select {
+	case <-begins:
+		return resp, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+func TestWordOfACancellationDoesNotOvertakeTheRequest(t *testing.T) {
+	for name, c := range map[string]struct{ begins, cancelled, heard time.Duration }{
+		"the server has the request":     {begins: 10 * time.Millisecond, cancelled: 20 * time.Millisecond, heard: 20 * time.Millisecond},
+		"nobody knows":                   {cancelled: 20 * time.Millisecond, heard: overtakeTime},
+		"it has had the time to read it": {cancelled: time.Second, heard: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &slowServer{begins: c.begins}
+				tap := tapClient(t.Context(), &http.Client{Transport: server}, true, 1000).Transport
+				call, cancel := context.WithCancel(withExchange(t.Context(), newExchange([]byte(`{}`))))
+				post := func(ctx context.Context, message string) {
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://mcp.example", strings.NewReader(message))
+					assert.NoError(t, err)
+					if resp, err := tap.RoundTrip(req); err == nil {
+						resp.Body.Close()
+					}
+				}
+				began := time.Now()
+				go post(call, `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
+				time.Sleep(c.cancelled) // on the bubble's clock
+				cancel()
+				post(context.WithoutCancel(call), `{"jsonrpc":"2.0","method":"notifications/cancelled"}`)
+				assert.Equal(t, c.heard, server.heard.Sub(began))
+			})
+		})
+	}
+}

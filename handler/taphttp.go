@@ -39,6 +39,7 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if ex != nil && ex.params != nil && t.answers && req.Method == http.MethodPost && !isCall {
 		// A call has nothing else to post than word of its cancellation.
 		defer ex.withdraw()
+		ex.awaitTaken(ctx, t.life)
 		ex = nil
 	}
 	if ex == nil && req.Method == http.MethodPost && !isCall {
@@ -76,11 +77,13 @@ func (t *tapRoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		var reading context.Context
 		reading, release = ex.untilRead(ctx, t.life)
 		req = req.WithContext(reading)
+		ex.sends()
 	}
 	resp, err := t.send(req)
 	if err != nil {
 		release()
 	} else {
+		ex.taken()
 		resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
 	}
 	if resumes && ctx.Err() == nil {
