@@ -393,7 +393,7 @@ func TestWhatFitsIntoAnOperationFitsIntoADurableOneToo(t *testing.T) {
 			})})
 			argument := `"a"`
 			if name == "a long factory argument" {
-				argument = `"` + strings.Repeat(markup, 6) + `"`
+				argument = `"` + markup + markup + `"`
 			}
 			p.run(t, func(ctx workflow.Context) error {
 				found := &complaints{}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -179,7 +180,47 @@ func (p *path) startWithin(t *testing.T, timeout time.Duration, body func(ctx wo
 	t.Cleanup(func() { bodies.Delete(id) })
 	run, err := p.app.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: p.appQueue, WorkflowExecutionTimeout: timeout}, "test")
 	require.NoError(t, err)
+	t.Cleanup(func() { explain(t, p.app, run.GetID()) })
 	return run
+}
+
+// explain logs what became of a workflow, and of the handler's workflows for its
+// operations, if the test has failed.
+func explain(t *testing.T, c client.Client, id string) {
+	if !t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var log strings.Builder
+	fmt.Fprintf(&log, "%s\n", id)
+	var durable []string
+	iterator := c.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for iterator.HasNext() {
+		event, err := iterator.Next()
+		if err != nil {
+			fmt.Fprintf(&log, "\t%v\n", err)
+			break
+		}
+		fmt.Fprintf(&log, "\t%s %s\n", event.GetEventTime().AsTime().Format("15:04:05.000"), event.GetEventType())
+		for _, link := range event.GetLinks() {
+			if started := link.GetWorkflowEvent(); started != nil && event.GetEventType() == enumspb.EVENT_TYPE_NEXUS_OPERATION_STARTED {
+				durable = append(durable, started.GetWorkflowId())
+			}
+		}
+	}
+	if described, err := c.DescribeWorkflowExecution(ctx, id, ""); err == nil {
+		for _, a := range described.GetPendingActivities() {
+			fmt.Fprintf(&log, "\tpending: %s %s, attempt %d, last heartbeat %v, %s\n", a.GetActivityType().GetName(), a.GetState(), a.GetAttempt(), a.GetLastHeartbeatTime().AsTime(), a.GetLastFailure().GetMessage())
+		}
+		for _, o := range described.GetPendingNexusOperations() {
+			fmt.Fprintf(&log, "\tpending: %s %s, attempt %d, cancellation %s, %s %s\n", o.GetOperation(), o.GetState(), o.GetAttempt(), o.GetCancellationInfo().GetState(), o.GetBlockedReason(), o.GetLastAttemptFailure().GetMessage())
+		}
+	}
+	t.Log(log.String())
+	for _, id := range durable {
+		explain(t, platformClient, id)
+	}
 }
 
 // run runs body as a workflow and waits for its end. What body captures may be
