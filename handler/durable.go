@@ -69,6 +69,10 @@ const (
 	// that is only busy has the call made again elsewhere, unless it makes the next
 	// attempt too, which then joins the call (see [durableRequest.Former]).
 	scheduleToStartTimeout = heartbeatTimeout
+	// cancelTime is how long a process may take to be told that nobody wants a call that
+	// it runs. It is longer: there is no other way to end a call that it has not been
+	// asked for, which would go on for all of claimWithin.
+	cancelTime = 30 * time.Second
 	// reportTime is how long the end of an attempt may take to be reported: the
 	// activity's own timeout is longer by that than the attempt's.
 	reportTime = 5 * time.Second
@@ -350,7 +354,7 @@ func (r *durableRun) cancelAttempt(ctx workflow.Context) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              r.Running.TaskQueue,
-		ScheduleToStartTimeout: scheduleToStartTimeout,
+		ScheduleToStartTimeout: cancelTime,
 		StartToCloseTimeout:    reportTime,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 		Summary:                summarize(r.Subject),
