@@ -188,9 +188,19 @@ func cutData(e *mcpnexus.Error, limit int) *mcpnexus.Error {
 // it from that of an activity that nobody has fetched.
 func cancelled(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return temporal.NewCanceledError("at the MCP server")
+		return temporal.NewCanceledError(cancelledHere)
 	}
 	return temporal.NewNonRetryableApplicationError(errCancelled.Error(), errorTypeCancelled, nil)
+}
+
+// cancelledHere is the detail of an attempt's cancellation.
+const cancelledHere = "at the MCP server"
+
+// byAttempt reports whether an attempt has ended as cancelled. The server, with a
+// detail of its own, cancels an activity that nobody has fetched.
+func byAttempt(canceled *temporal.CanceledError) bool {
+	var detail string
+	return canceled.HasDetails() && canceled.Details(&detail) == nil && detail == cancelledHere
 }
 
 // last marks an error as the request's end.

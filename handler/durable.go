@@ -341,9 +341,8 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 	err := workflow.ExecuteActivity(ctx, runningType(r.Service), runningRequest{
 		Key: r.Running.Key, Operation: r.Operation, Subject: r.Subject, Caller: r.Caller, MaxResultBytes: r.MaxResultBytes,
 	}).Get(ctx, &result)
-	if canceled, ok := errors.AsType[*temporal.CanceledError](err); ok && !canceled.HasDetails() {
-		// The server has cancelled an activity that nobody had fetched. The process
-		// knows nothing of it.
+	if canceled, ok := errors.AsType[*temporal.CanceledError](err); ok && !byAttempt(canceled) {
+		// Nobody had fetched the activity: the process knows nothing of it.
 		r.cancelAttempt(ctx)
 	}
 	return result, err

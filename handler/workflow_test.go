@@ -117,7 +117,7 @@ func TestACallThatNobodyHadAskedForIsCancelledWithItsWorkflow(t *testing.T) {
 		func(env *testsuite.TestWorkflowEnvironment) {
 			env.RegisterActivityWithOptions(func(ctx context.Context, _ runningRequest) (converter.RawValue, error) {
 				<-ctx.Done()
-				return converter.RawValue{}, temporal.NewCanceledError()
+				return converter.RawValue{}, temporal.NewCanceledError("ACTIVITY_ID_NOT_STARTED") // as the Temporal server does
 			}, activity.RegisterOptions{Name: runningType("s")})
 			env.RegisterActivityWithOptions(func(ctx context.Context, key string) error {
 				assert.Equal(t, "process", activity.GetInfo(ctx).TaskQueue)

@@ -432,3 +432,67 @@ func TestAStoppingWorkerGivesBackWhatIsAboutToBeAskedFor(t *testing.T) {
 	assert.Equal(t, 1, lost, "the first workflow task")
 	assert.Equal(t, []string{"MCPGivenBack", "completed"}, ends)
 }
+
+// heldPolls holds back the polls of the queues on which processes are asked for calls
+// that they run.
+type heldPolls struct{ release chan struct{} }
+
+func (h heldPolls) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	if poll, ok := req.(*workflowservice.PollActivityTaskQueueRequest); ok && strings.HasPrefix(poll.GetTaskQueue().GetName(), "nexusmcp/") {
+		select {
+		case <-h.release:
+		case <-ctx.Done():
+		}
+	}
+	return invoke(ctx, method, req, reply, conn, options...)
+}
+
+func TestACallThatIsCancelledBeforeItsProcessWasAskedForItIsCancelledAtTheServer(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	polls := heldPolls{release: make(chan struct{})}
+	o := temporalServer.ClientOptions(platformNamespace)
+	o.Logger = newLogger()
+	o.ConnectionOptions.DialOptions = append(o.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(polls.intercept))
+	platform, err := client.DialContext(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(platform.Close)
+	plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 100 * time.Millisecond})
+	require.NoError(t, err)
+	p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+	run := p.start(t, func(ctx workflow.Context) error {
+		within, cancel := workflow.WithCancel(ctx)
+		future := p.client("rude", caller.Options{}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
+		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
+		cancel()
+		_, err := future.Get(ctx)
+		var canceled *temporal.CanceledError
+		if !errors.As(err, &canceled) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	happened := func(kind enumspb.EventType) func() bool {
+		return func() bool {
+			id, found := durableRun(history(t, run))
+			if !found {
+				return false
+			}
+			iterator := platformClient.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+			for iterator.HasNext() {
+				event, err := iterator.Next()
+				require.NoError(t, err)
+				if event.GetEventType() == kind {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	within(t, happened(enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED))
+	require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
+	within(t, happened(enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCELED))
+	close(polls.release)
+	require.NoError(t, outcome(t, run))
+	assert.Equal(t, 1, server.Stats().Cancelled)
+}

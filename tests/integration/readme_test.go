@@ -161,6 +161,11 @@ func TestACallThatHangsIsSeenWhereTheReadmeSays(t *testing.T) {
 		t.Parallel()
 		_, transport := rudeHTTP(t, rude.Options{})
 		p := publish(t, handler.Server{Name: "rude", Transport: transport})
+		p.run(t, func(ctx workflow.Context) error { // which waits until the endpoint is known
+			c := &complaints{}
+			assertEcho(ctx, c, p.client("rude", caller.Options{}))
+			return c.err()
+		})
 		run := p.start(t, func(ctx workflow.Context) error {
 			return fanOut(ctx, 60, p.client("rude", caller.Options{}), p.client("rude", caller.Options{}))
 		})
