@@ -403,10 +403,7 @@ func TestAStoppingWorkerGivesBackWhatIsAboutToBeAskedFor(t *testing.T) {
 		_, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": tool.Milliseconds()}})
 		return err
 	})
-	within(t, func() bool {
-		_, started := durableRun(history(t, run))
-		return started
-	})
+	within(t, durably(t, run, enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED)) // by the first worker
 	other := worker.New(platformClient, p.queue, newWorker())
 	require.NoError(t, other.Start())
 	t.Cleanup(other.Stop)
@@ -431,6 +428,25 @@ func TestAStoppingWorkerGivesBackWhatIsAboutToBeAskedFor(t *testing.T) {
 	}
 	assert.Equal(t, 1, lost, "the first workflow task")
 	assert.Equal(t, []string{"MCPGivenBack", "completed"}, ends)
+}
+
+// durably reports whether the handler's workflow for an operation has come to an event.
+func durably(t *testing.T, run client.WorkflowRun, kind enumspb.EventType) func() bool {
+	return func() bool {
+		id, found := durableRun(history(t, run))
+		if !found {
+			return false
+		}
+		iterator := platformClient.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for iterator.HasNext() {
+			event, err := iterator.Next()
+			require.NoError(t, err)
+			if event.GetEventType() == kind {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // heldPolls holds back the polls of the queues on which processes are asked for calls
@@ -472,26 +488,9 @@ func TestACallThatIsCancelledBeforeItsProcessWasAskedForItIsCancelledAtTheServer
 		}
 		return nil
 	})
-	happened := func(kind enumspb.EventType) func() bool {
-		return func() bool {
-			id, found := durableRun(history(t, run))
-			if !found {
-				return false
-			}
-			iterator := platformClient.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-			for iterator.HasNext() {
-				event, err := iterator.Next()
-				require.NoError(t, err)
-				if event.GetEventType() == kind {
-					return true
-				}
-			}
-			return false
-		}
-	}
-	within(t, happened(enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED))
+	within(t, durably(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED))
 	require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
-	within(t, happened(enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCELED))
+	within(t, durably(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCELED))
 	close(polls.release)
 	require.NoError(t, outcome(t, run))
 	assert.Equal(t, 1, server.Stats().Cancelled)
