@@ -27,7 +27,8 @@ const DefaultLimit = 30
 // Calls also wait for the next workflow task when the requests of this one would
 // have more than 3 MiB together: a workflow task of more than 4 MiB, which is what
 // gRPC carries by default, makes the Temporal server terminate the workflow. A
-// timer of a millisecond, which the history shows, brings the next task about.
+// timer of a millisecond, which the history shows, brings the next task about: about a
+// second later, as Temporal's timers go.
 //
 // A call waits until an operation has ended. When its context is cancelled
 // before, it returns a CanceledError and nothing is scheduled. All coroutines of

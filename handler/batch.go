@@ -173,11 +173,9 @@ func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
 			return i, "retryPolicy.maximumAttempts"
 		}
 		key := digestOf(c.req.options.FactoryArgument)
-		if mute[key] {
-			continue
-		}
-		if b.isInline() && !time.Now().Before(end) {
-			// To begin to find out would open a connection for each argument, for nothing.
+		if mute[key] || b.isInline() && !time.Now().Before(end) {
+			// To begin to find out would be for nothing, and open a connection for each
+			// argument.
 			if b.declaredBefore(c.op, c.req) {
 				return i, "the tool's destructiveHint"
 			}
@@ -190,7 +188,8 @@ func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
 		if single || !known && !b.isInline() {
 			return i, "the tool's destructiveHint"
 		}
-		mute[key] = !known
+		// One that has little time waits for less than the others may.
+		mute[key] = !known && c.req.options.ScheduleToCloseTimeout == 0
 	}
 	return -1, ""
 }
@@ -405,8 +404,11 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 		WorkflowExecutionTimeout: operationTimeout(b.options.Header),
 		StaticSummary:            fmt.Sprintf("%s (%d calls)", b.title(batchOperation, &request{}), len(b.calls)),
 	}, BatchWorkflowType, plainjson.Payload(encode(in)), plainjson.Payload(items))
-	if isTooLarge(err) {
+	if startTooLarge(err) {
 		err = b.refuse(nexus.HandlerErrorTypeBadRequest, batchOperation, &request{}, tooLarge(err)+": make smaller batches")
+		if slices.ContainsFunc(states, func(s callState) bool { return s.call != nil }) {
+			err = cutOff(err)
+		}
 	}
 	return answer, err
 }
@@ -418,6 +420,7 @@ func (b *batch) items(states []callState, room int) json.RawMessage {
 	for _, item := range items {
 		room -= len(item) + len(",")
 	}
+	room = max(0, room) // the calls were taken, so what needs no more than its call is too
 	for i := range states {
 		s := &states[i]
 		if !s.Ended {

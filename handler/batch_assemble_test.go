@@ -99,14 +99,8 @@ func FuzzABatchsResultFits(f *testing.F) {
 }
 
 func TestTheItemsOfABatchsWorkflowAreNoLargerThanARequest(t *testing.T) {
-	outcome := func(size int) *call {
-		c := &call{ended: make(chan struct{})}
-		c.result = json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
-		close(c.ended)
-		return c
-	}
 	b := &batch{raw: []json.RawMessage{json.RawMessage(`{"name":"a"}`), json.RawMessage(`{"name":"b"}`), json.RawMessage(`{"name":"c"}`), json.RawMessage(`{"name":"d"}`)}}
-	states := []callState{{Ended: true, call: outcome(1 << 20)}, {}, {Ended: true, call: outcome(1 << 20)}, {Ended: true, call: outcome(20)}}
+	states := []callState{{Ended: true, call: ended(1 << 20)}, {}, {Ended: true, call: ended(1 << 20)}, {Ended: true, call: ended(20)}}
 	items := b.items(states, mcpnexus.MaxRequestBytes)
 	assert.LessOrEqual(t, len(items), mcpnexus.MaxRequestBytes)
 	var got []json.RawMessage
@@ -118,6 +112,24 @@ func TestTheItemsOfABatchsWorkflowAreNoLargerThanARequest(t *testing.T) {
 	assert.Positive(t, states[2].Running)
 	assert.Equal(t, `{"name":"c"}`, string(got[2]))
 	assert.Equal(t, `{"result":"xxxxxxxxxxxxxxxxxx"}`, string(got[3]))
+}
+
+func TestAnOutcomeThatNeedsNoMoreThanItsCallNeedNotBeAskedFor(t *testing.T) {
+	small, large := ended(20), ended(1000)
+	b := &batch{raw: []json.RawMessage{json.RawMessage(`{"name":"` + strings.Repeat("a", 100) + `"}`), json.RawMessage(`{"name":"b"}`)}}
+	states := []callState{{Ended: true, call: small}, {Ended: true, call: large}}
+	items := b.items(states, 50) // less than the calls take
+	assert.Equal(t, `[{"result":"xxxxxxxxxxxxxxxxxx"},{"name":"b"}]`, string(items))
+	assert.True(t, states[0].Ended)
+	assert.False(t, states[1].Ended)
+}
+
+// ended is a call with a result of that many bytes.
+func ended(size int) *call {
+	c := &call{ended: make(chan struct{})}
+	c.result = json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
+	close(c.ended)
+	return c
 }
 
 func TestWhatIsLeftOutIsNotEncoded(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -173,6 +176,27 @@ func TestCallsThatMayRunOnceRunOnceAndTheOthersAsTheyWould(t *testing.T) {
 	requireText(t, got[3], "<3>")
 	requireText(t, got[4], "<4>")
 	assert.Equal(t, map[string]int{"0": 2, "1": 1, "2": 1, "3": 1, "4": 1}, w.times())
+}
+
+func TestACallThatHasLittleTimeDoesNotKeepAnotherFromBeingFoundDestructive(t *testing.T) {
+	server := rude.New(rude.Options{Annotations: map[string]json.RawMessage{"huge": json.RawMessage(`{"destructiveHint":true}`)}})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			time.Sleep(500 * time.Millisecond) // what the list takes
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	env := testEnvironment(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}, 5*time.Second)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		calls := json.RawMessage(`{"_meta":{"nexusmcp/options":{"execution":"inline"}},"calls":[
+			{"name":"echo","_meta":{"nexusmcp/options":{"execution":"inline","scheduleToCloseTimeout":"0.4s"}}},
+			{"name":"huge"}]}`)
+		return workflow.NewNexusClient("any", "rude").ExecuteOperation(ctx, mcpnexus.OperationCallTools, calls, workflow.NexusOperationOptions{}).Get(ctx, nil)
+	})
+	require.True(t, env.IsWorkflowCompleted())
+	require.ErrorContains(t, env.GetWorkflowError(), "calls[1]: execution: inline cannot keep a request to one attempt")
+	assert.Empty(t, server.Stats().Calls)
 }
 
 func TestCallsThatTheWindowWasTooShortForAreBegunInTheWorkflow(t *testing.T) {

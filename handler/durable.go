@@ -145,7 +145,7 @@ func (st *start) durable(ctx context.Context, state durableState) (reply, error)
 		WorkflowExecutionTimeout: operationTimeout(st.options.Header),
 		StaticSummary:            st.title(st.op, st.req),
 	}, WorkflowType, plainjson.Payload(encode(in)), plainjson.Payload(params))
-	if isTooLarge(err) {
+	if startTooLarge(err) {
 		err = st.refuse(nexus.HandlerErrorTypeBadRequest, st.op, st.req, tooLarge(err))
 	}
 	return answer, err
@@ -167,20 +167,25 @@ func tooLarge(err error) string {
 	return "with what a durable workflow adds, and a codec may, the request is larger than the Temporal server takes: " + err.Error()
 }
 
-// isTooLarge reports whether an error says that something has too many bytes for the
-// Temporal server: the server's own words, for a payload or a message, or the SDK's.
-func isTooLarge(err error) bool {
+// startTooLarge reports whether the Temporal server did not take a workflow because of
+// its size. The words for an input are the server's, those for a whole message are gRPC's.
+func startTooLarge(err error) bool {
 	if err == nil {
 		return false
 	}
-	if e, ok := errors.AsType[*serviceerror.InvalidArgument](err); ok {
-		return strings.Contains(e.Message, "size exceeds limit")
-	}
-	if e, ok := errors.AsType[*serviceerror.ResourceExhausted](err); ok {
-		return strings.Contains(e.Message, "larger than max")
+	e, ok := errors.AsType[*serviceerror.InvalidArgument](err)
+	return ok && strings.Contains(e.Message, "size exceeds limit") || strings.Contains(err.Error(), "larger than max")
+}
+
+// resultTooLarge reports whether an activity has failed because the Temporal server does
+// not take its result: as the server says or, before it is asked, the SDK. What went
+// before an activity's timeout is not its end.
+func resultTooLarge(err error) bool {
+	if _, timeout := errors.AsType[*temporal.TimeoutError](err); timeout {
+		return false
 	}
 	if e, ok := errors.AsType[*temporal.ServerError](err); ok {
-		return strings.Contains(e.Error(), "exceeds size limit")
+		return e.Message() == "Complete result exceeds size limit."
 	}
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
 	return ok && app.Type() == errorTypePayloadSize
@@ -335,7 +340,7 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 		HeartbeatTimeout:       heartbeatTimeout,
 		WaitForCancellation:    true,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary:                summarize(r.Subject),
+		Summary:                r.Subject,
 	})
 	var result converter.RawValue
 	err := workflow.ExecuteActivity(ctx, runningType(r.Service), runningRequest{
@@ -356,7 +361,7 @@ func (r *durableRun) cancelAttempt(ctx workflow.Context) {
 		ScheduleToStartTimeout: cancelTime,
 		StartToCloseTimeout:    reportTime,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary:                summarize(r.Subject),
+		Summary:                r.Subject,
 	})
 	// If it fails the process has vanished, and the attempt with it.
 	_ = workflow.ExecuteActivity(ctx, cancelAttemptType(r.Service), r.Running.Key).Get(ctx, nil)
@@ -380,7 +385,7 @@ func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (c
 		HeartbeatTimeout:    heartbeatTimeout,
 		WaitForCancellation: true,
 		RetryPolicy:         &policy,
-		Summary:             summarize(r.Subject),
+		Summary:             r.Subject,
 	}
 	if left > 0 {
 		// The activity keeps to what is left, and has the time to say so.
@@ -422,7 +427,7 @@ func (r *durableRun) final(ctx workflow.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && !isTooLarge(err) {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && !resultTooLarge(err) {
 		if app.Type() == errorTypeLast {
 			return errors.Unwrap(app)
 		}
@@ -435,9 +440,9 @@ func (r *durableRun) final(ctx workflow.Context, err error) error {
 
 // contractError gives the end of an activity the contract's form.
 func (r *durableRun) contractError(err error) *mcpnexus.Error {
-	if isTooLarge(err) {
+	if resultTooLarge(err) {
 		return r.error(mcpnexus.Error{
-			Type: mcpnexus.ErrorTypeResultTooLarge, Limit: int64(r.MaxResultBytes),
+			Type:    mcpnexus.ErrorTypeResultTooLarge,
 			Message: "encoded by the worker's data converter, the result is larger than the Temporal server takes: lower Options.MaxResultBytes by what a codec adds",
 		})
 	}

@@ -42,7 +42,7 @@ type exchange struct {
 	reader     *reader // of the HTTP response that brings the answer, nil where none does
 	id         string  // of the request, in JSON
 	closed     bool
-	sent       time.Time // when the HTTP request was made, zero when it is answered
+	sent       time.Time // when the HTTP request was made, zero once its response has begun
 	answer     *answer
 	status     int
 	retryAfter time.Duration

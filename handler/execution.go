@@ -245,11 +245,10 @@ func (s *service) conclude(ctx context.Context, calls []*call, outcome func() (_
 	warn(s.handler.logger(ctx), "Handing a running call off failed", "MCPServer", s.name, "error", failure)
 	awaitAll(calls, leftOf(ctx))
 	answer, known, err := outcome()
-	refused, ok := errors.AsType[*nexus.HandlerError](failure)
-	switch {
-	case !known && !(ok && refused.Type == nexus.HandlerErrorTypeBadRequest):
-		return reply{}, failure
-	case !known:
+	if !known {
+		if _, final := errors.AsType[*nexus.OperationError](failure); !final {
+			return reply{}, failure
+		}
 		// The operation has failed for good: nobody asks again.
 		err = failure
 	}
@@ -285,7 +284,13 @@ func awaitAll(calls []*call, longest time.Duration) {
 // settle answers with the outcome of a first attempt.
 func (st *start) settle(ctx context.Context, c *call) (reply, error) {
 	if state, again := st.after(c); again {
-		return st.durable(ctx, state)
+		answer, err := st.durable(ctx, state)
+		if _, refused := refusal(err); !refused {
+			return answer, err
+		}
+		if c.stopped { // and nothing came of it
+			return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, errStopping.Error())
+		}
 	}
 	if c.failure != nil {
 		return reply{}, failed(c.failure)
@@ -316,7 +321,30 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 	left, _ := remaining(st.req.options, st.lookup+time.Since(c.began))
 	running := &runningCall{TaskQueue: queue, Key: c.key, Left: st.leftOfAttempt(c)}
 	st.handler.running.owe(c)
-	return st.durable(ctx, durableState{Running: running, Left: left})
+	answer, err := st.durable(ctx, durableState{Running: running, Left: left})
+	return answer, cutOff(err)
+}
+
+// refusal returns why Temporal can never make a request durable, if that is what the
+// error says.
+func refusal(err error) (why string, ok bool) {
+	refused, ok := errors.AsType[*nexus.HandlerError](err)
+	if !ok || refused.Type != nexus.HandlerErrorTypeBadRequest {
+		return "", false
+	}
+	return refused.Message, true
+}
+
+// cutOff makes of a refusal to be durable the end of a request that runs.
+func cutOff(err error) error {
+	why, refused := refusal(err)
+	if !refused {
+		return err
+	}
+	return failed(mcpnexus.NewError(mcpnexus.Error{
+		Type:    mcpnexus.ErrorTypeOutcomeUnknown,
+		Message: message(why + "; it was still running when the time of its Nexus request was over, and may have been carried out"),
+	}))
 }
 
 // leftOfAttempt is the time that a first attempt has left.

@@ -202,8 +202,10 @@ func (h *Handler) Register(registry interface {
 // [Options.DrainTimeout], then cancels them, gives the durable ones back, so that
 // another worker makes the attempt, and ends every connection and process. If a
 // workflow has taken a call over and not asked for it yet, that takes up to twelve
-// seconds more, and what is being ended takes up to fifteen. It returns when all is gone, or with an error that says what is left
-// when ctx is done or something does not end. A closed handler stays closed.
+// seconds more. The worker of the process's own task queue then has five seconds to end,
+// and the connections and processes have ten. It returns when all is gone, or with an
+// error that says what is left when ctx is done or something does not end. A closed
+// handler stays closed.
 func (h *Handler) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.stopped = true

@@ -13,6 +13,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	failurepb "go.temporal.io/api/failure/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
@@ -296,6 +299,42 @@ func TestARequestThatMayBeSentOnceIsNotSentAfterHeartbeatsThatCannotBeRead(t *te
 			assert.NoError(t, err)
 		}
 		calls.Store(0)
+	}
+}
+
+// The Temporal server keeps a failure of more than 4 KB, after which an activity is tried
+// again, in words of its own, and puts it under the timeout that ends the activity.
+func TestAFailureThatIsTooLargeToBeKeptIsNotAResultThatIsTooLarge(t *testing.T) {
+	beats, err := converter.GetDefaultDataConverter().ToPayloads(heartbeat{Sent: true})
+	require.NoError(t, err)
+	server := func(words string) *failurepb.Failure {
+		return &failurepb.Failure{Message: words, FailureInfo: &failurepb.Failure_ServerFailureInfo{ServerFailureInfo: &failurepb.ServerFailureInfo{NonRetryable: true}}}
+	}
+	timeout := func(kind enumspb.TimeoutType, details *commonpb.Payloads) *failurepb.Failure {
+		return &failurepb.Failure{
+			Message: "activity timeout", Cause: server("Failure exceeds size limit."),
+			FailureInfo: &failurepb.Failure_TimeoutFailureInfo{TimeoutFailureInfo: &failurepb.TimeoutFailureInfo{TimeoutType: kind, LastHeartbeatDetails: details}},
+		}
+	}
+	for name, c := range map[string]struct {
+		failure *failurepb.Failure
+		want    mcpnexus.ErrorType
+	}{
+		"no time left":                {timeout(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil), mcpnexus.ErrorTypeTimeout},
+		"an attempt without time":     {timeout(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil), mcpnexus.ErrorTypeTimeout},
+		"a worker that vanished":      {timeout(enumspb.TIMEOUT_TYPE_HEARTBEAT, nil), mcpnexus.ErrorTypeTransport},
+		"one that had sent":           {timeout(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, beats), mcpnexus.ErrorTypeOutcomeUnknown},
+		"a failure that is too large": {server("Failure exceeds size limit."), mcpnexus.ErrorTypeTransport},
+		"a result that is too large":  {server("Complete result exceeds size limit."), mcpnexus.ErrorTypeResultTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failure := &failurepb.Failure{
+				Message: "activity error", Cause: c.failure,
+				FailureInfo: &failurepb.Failure_ActivityFailureInfo{ActivityFailureInfo: &failurepb.ActivityFailureInfo{ActivityType: &commonpb.ActivityType{Name: attemptType("s")}}},
+			}
+			r := &durableRun{options: mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Minute}}
+			assert.Equal(t, c.want, r.contractError(temporal.GetDefaultFailureConverter().FailureToError(failure)).Type)
+		})
 	}
 }
 

@@ -30,8 +30,8 @@ const (
 	ErrorTypeTimeout ErrorType = "MCPTimeoutError"
 	// ErrorTypeResultTooLarge is a result that does not fit into a Temporal payload.
 	ErrorTypeResultTooLarge ErrorType = "MCPResultTooLarge"
-	// ErrorTypeOutcomeUnknown is an at-most-once call whose worker vanished: it
-	// may have run.
+	// ErrorTypeOutcomeUnknown is an at-most-once call whose worker vanished or stopped,
+	// or a call that could not be handed off: it may have run.
 	ErrorTypeOutcomeUnknown ErrorType = "MCPOutcomeUnknown"
 	// ErrorTypeDenied is a request that the publisher's policy refused.
 	ErrorTypeDenied ErrorType = "MCPDenied"
@@ -103,7 +103,8 @@ type Error struct {
 	// Timeout is what an [ErrorTypeTimeout] outlived.
 	Timeout time.Duration
 	// Size and Limit are the bytes of an [ErrorTypeResultTooLarge]. Size is the
-	// least that the result would have taken when it was given up before its end.
+	// least that the result would have taken when it was given up before its end. Both
+	// are zero when the handler's payload codec made it too large for the Temporal server.
 	Size, Limit int64
 	// Rule is the policy rule of an [ErrorTypeDenied].
 	Rule string

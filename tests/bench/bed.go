@@ -52,14 +52,16 @@ type bed struct {
 	number   atomic.Int64 // of the next endpoint or workflow
 }
 
-func newBed(ctx context.Context, tool *toolServer) (_ *bed, err error) {
+// newBed starts them. The server keeps its state in databaseFile, or in memory if that
+// is empty.
+func newBed(ctx context.Context, tool *toolServer, databaseFile string) (_ *bed, err error) {
 	b := &bed{tool: tool}
 	defer func() {
 		if err != nil {
 			b.close()
 		}
 	}()
-	server, err := devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}})
+	server, err := devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}, DatabaseFile: databaseFile})
 	if err != nil {
 		return nil, err
 	}

@@ -28,8 +28,11 @@ func TestAQuickRunMeasuresEverything(t *testing.T) {
 	assert.Len(t, measured, len(keys))
 	for _, key := range keys {
 		if value := measured[key]; assert.NotNil(t, value, key) {
-			// What is added to something is a difference, which noise can make negative.
-			assert.True(t, *value > 0 || strings.HasSuffix(key, "_us") || strings.HasSuffix(key, "_ms"), "%s is %v", key, *value)
+			least := 0.0
+			if strings.HasSuffix(key, "_us") {
+				least = -1000 // of CPU: a difference of medians, which noise can make negative
+			}
+			assert.Greater(t, *value, least, key)
 			assert.False(t, math.IsInf(*value, 0), key)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,6 +29,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/caller"
 	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/internal/effects"
 	"github.com/nexusmcp/nexusmcp/internal/rude"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
@@ -146,8 +149,10 @@ func TestACodecThatBothSidesHaveMakesNoDifference(t *testing.T) {
 // A lostAttempt is an activity task of which the server hears nothing more once it is
 // lost: for the server its worker has vanished.
 type lostAttempt struct {
-	lost  atomic.Bool
-	token atomic.Pointer[[]byte]
+	lost    atomic.Bool
+	token   atomic.Pointer[[]byte]
+	beats   atomic.Int32 // that the server has heard of before
+	refused atomic.Int32
 }
 
 func (l *lostAttempt) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -155,10 +160,15 @@ func (l *lostAttempt) intercept(ctx context.Context, method string, req, reply a
 		token := r.GetTaskToken()
 		l.token.CompareAndSwap(nil, &token)
 		if l.lost.Load() && bytes.Equal(token, *l.token.Load()) {
+			l.refused.Add(1)
 			return serviceerror.NewUnavailable("lost")
 		}
 	}
-	return invoke(ctx, method, req, reply, conn, options...)
+	err := invoke(ctx, method, req, reply, conn, options...)
+	if err == nil && strings.HasSuffix(method, "/RecordActivityTaskHeartbeat") {
+		l.beats.Add(1)
+	}
+	return err
 }
 
 func TestAnAtMostOnceCallIsSentOnceAlsoIfHeartbeatsCanBeReadForTheirWorkflowOnly(t *testing.T) {
@@ -182,12 +192,42 @@ func TestAnAtMostOnceCallIsSentOnceAlsoIfHeartbeatsCanBeReadForTheirWorkflowOnly
 	assert.Equal(t, 1, server.Stats().Calls["silent"])
 }
 
+func TestAnAtMostOnceCallThatWasNotSentIsSentByTheNextAttemptAlsoIfHeartbeatsCanBeReadForTheirWorkflowOnly(t *testing.T) {
+	t.Parallel()
+	ledger := effects.Ledger(filepath.Join(t.TempDir(), "ledger"))
+	server := effects.New(effects.Options{Ledger: ledger, Mute: 1})
+	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	t.Cleanup(server.Close)
+	var first lostAttempt
+	// The first attempt waits for its connection for eight seconds, and is missed after
+	// ten. No call may open a connection before.
+	p := publishEncoded(t, handler.Options{Servers: []handler.Server{{Name: "effects", Transport: handler.HTTP{Endpoint: listener.URL}, ConnectTimeout: 8 * time.Second}}},
+		grpc.WithChainUnaryInterceptor(first.intercept))
+	run := p.start(t, func(ctx workflow.Context) error {
+		_, err := p.client("effects", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}}).
+			CallTool(ctx, &mcp.CallToolParams{Name: effects.Work, Arguments: effects.Arguments{Call: "once"}})
+		return err
+	})
+	within(t, func() bool { return first.beats.Load() > 0 })
+	first.lost.Store(true)
+	require.NoError(t, outcome(t, run))
+	began, err := ledger.Entries(func(e effects.Entry) bool { return e.Event == effects.Began })
+	require.NoError(t, err)
+	assert.Len(t, began, 1)
+	assert.Positive(t, first.refused.Load(), "of what the first attempt had to say")
+}
+
 func TestAResultThatACodecMakesTooLargeFailsOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		execution mcpnexus.Execution
 		ms        int
-	}{"durable": {mcpnexus.ExecutionDurable, 0}, "handed off": {mcpnexus.ExecutionAuto, 1000}} {
+		activity  string
+	}{
+		"durable":    {mcpnexus.ExecutionDurable, 0, handler.AttemptActivityType},
+		"handed off": {mcpnexus.ExecutionAuto, 1000, handler.RunningAttemptActivityType},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := mcp.NewServer(&mcp.Implementation{Name: "large", Version: "1"}, nil)
@@ -198,9 +238,11 @@ func TestAResultThatACodecMakesTooLargeFailsOnce(t *testing.T) {
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("x", 1_100_000)}}}, nil
 			})
 			p := publishEncoded(t, handler.Options{Servers: []handler.Server{{Name: "large", Transport: handler.InProcess{Server: server}}}, InlineWindow: 100 * time.Millisecond})
-			p.run(t, func(ctx workflow.Context) error {
+			request := handedOff()
+			request.Execution = c.execution
+			run := p.run(t, func(ctx workflow.Context) error {
 				found := &complaints{}
-				_, err := p.client("large", caller.Options{Request: mcpnexus.RequestOptions{Execution: c.execution}}).CallTool(ctx, &mcp.CallToolParams{Name: "large"})
+				_, err := p.client("large", caller.Options{Request: request}).CallTool(ctx, &mcp.CallToolParams{Name: "large"})
 				e, ok := mcpnexus.ErrorFrom(err)
 				if assert.True(found, ok, "%v", err) {
 					assert.Equal(found, mcpnexus.ErrorTypeResultTooLarge, e.Type)
@@ -210,23 +252,90 @@ func TestAResultThatACodecMakesTooLargeFailsOnce(t *testing.T) {
 				return found.err()
 			})
 			assert.EqualValues(t, 1, calls.Load())
+			assert.Equal(t, []string{c.activity + "/large"}, scheduledActivities(t, run))
 		})
 	}
 }
 
-func TestARequestThatACodecMakesTooLargeToBeDurableIsRefused(t *testing.T) {
-	t.Parallel()
-	_, transport := rudeHTTP(t, rude.Options{})
-	p := publishEncoded(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}})
-	p.run(t, func(ctx workflow.Context) error {
-		c := &complaints{}
-		arguments := map[string]any{"a": strings.Repeat("x", 2<<20/2-500)}
-		_, err := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}}).CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: arguments})
-		refused, ok := errors.AsType[*nexus.HandlerError](err)
-		if assert.True(c, ok, "%v", err) {
-			assert.Equal(c, nexus.HandlerErrorTypeBadRequest, refused.Type)
-			assert.Contains(c, refused.Error(), "larger than the Temporal server takes")
+// A paddingCodec adds so many bytes to large payloads. It reads what it has not encoded.
+type paddingCodec struct{ bytes int }
+
+func (c paddingCodec) Encode(in []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	out := make([]*commonpb.Payload, len(in))
+	for i, p := range in {
+		if out[i] = p; len(p.GetData()) > 100_000 {
+			out[i] = proto.Clone(p).(*commonpb.Payload)
+			out[i].Metadata["padding"] = make([]byte, c.bytes)
 		}
-		return c.err()
-	})
+	}
+	return out, nil
+}
+
+func (c paddingCodec) Decode(in []*commonpb.Payload) ([]*commonpb.Payload, error) { return in, nil }
+
+func TestARequestThatOnlyTheDurableWorkflowMakesTooLargeFailsOnceAndLosesNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, padding := range map[string]int{"an input": 2 << 20, "a message": 5 << 20} {
+		for _, c := range []struct {
+			name, tool string
+			execution  mcpnexus.Execution
+			check      func(t *testing.T, err error)
+			cancelled  int
+		}{
+			{"durable", "echo", mcpnexus.ExecutionDurable, func(t *testing.T, err error) {
+				refused, ok := errors.AsType[*nexus.HandlerError](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
+				assert.ErrorContains(t, refused, "larger than the Temporal server takes")
+			}, 0},
+			{"to be made again", "error", mcpnexus.ExecutionAuto, func(t *testing.T, err error) {
+				e, ok := mcpnexus.ErrorFrom(err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, mcpnexus.ErrorTypeProtocol, e.Type)
+				assert.EqualValues(t, -32603, e.Code)
+			}, 0},
+			{"to be handed off", "silent", mcpnexus.ExecutionAuto, func(t *testing.T, err error) {
+				e, ok := mcpnexus.ErrorFrom(err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, mcpnexus.ErrorTypeOutcomeUnknown, e.Type)
+				assert.True(t, e.NonRetryable)
+				assert.Contains(t, e.Message, `rude: call-tool`)
+				assert.Contains(t, e.Message, "larger than the Temporal server takes")
+				assert.Contains(t, e.Message, "may have been carried out")
+			}, 1},
+		} {
+			for _, batch := range []bool{false, true} {
+				if batch && c.tool == "error" {
+					continue // its only call's error is its outcome
+				}
+				t.Run(fmt.Sprintf("%s, %s, batch %v", name, c.name, batch), func(t *testing.T) {
+					t.Parallel()
+					server, transport := rudeHTTP(t, rude.Options{})
+					o := temporalServer.ClientOptions(platformNamespace)
+					o.Logger = newLogger()
+					o.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), paddingCodec{padding})
+					platform, err := client.DialContext(t.Context(), o)
+					require.NoError(t, err)
+					t.Cleanup(platform.Close)
+					plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: time.Second})
+					require.NoError(t, err)
+					p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+					request := handedOff()
+					request.Execution = c.execution
+					run := p.start(t, func(ctx workflow.Context) error {
+						params := &mcp.CallToolParams{Name: c.tool, Arguments: map[string]any{"code": -32603, "large": strings.Repeat("x", 200_000)}}
+						client := p.client("rude", caller.Options{Request: request})
+						if batch {
+							return client.CallTools(ctx, []*mcp.CallToolParams{params})[0].Err
+						}
+						_, err := client.CallTool(ctx, params)
+						return err
+					})
+					c.check(t, outcome(t, run))
+					assert.LessOrEqual(t, server.Stats().Calls[c.tool], 1)
+					within(t, func() bool { return server.Stats().Cancelled == c.cancelled })
+				})
+			}
+		}
+	}
 }

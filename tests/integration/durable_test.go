@@ -254,11 +254,9 @@ func TestACallThatRunsWhenItsWorkflowIsCancelledIsCancelledOnce(t *testing.T) {
 	t.Parallel()
 	server, transport := rudeHTTP(t, rude.Options{})
 	p := publishWith(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 100 * time.Millisecond})
-	// With a policy nobody has to find out within the window what the tool declares.
-	request := mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 3}}
 	run := p.start(t, func(ctx workflow.Context) error {
 		within, cancel := workflow.WithCancel(ctx)
-		future := p.client("rude", caller.Options{Request: request}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
+		future := p.client("rude", caller.Options{Request: handedOff()}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
 		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
 		cancel()
 		_, err := future.Get(ctx)
@@ -279,13 +277,25 @@ func TestACallThatRunsWhenItsWorkflowIsCancelledIsCancelledOnce(t *testing.T) {
 	var canceled *temporal.CanceledError
 	require.ErrorAs(t, outcome(t, run), &canceled)
 	assert.Equal(t, 1, server.Stats().Cancelled)
-	var scheduled []string
+	assert.Equal(t, []string{handler.RunningAttemptActivityType + "/rude"}, scheduledActivities(t, run), "which heard of it, so that nobody else had to")
+}
+
+// handedOff are the options of a call that is handed off if it takes longer than the
+// window. With a policy nobody has to find out first what the tool declares, which on a
+// busy machine takes longer than a short window.
+func handedOff() mcpnexus.RequestOptions {
+	return mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 3}}
+}
+
+// scheduledActivities are the types of the activities of the handler's workflow for
+// the run's only operation.
+func scheduledActivities(t *testing.T, run client.WorkflowRun) (types []string) {
 	for _, event := range durableHistory(t, run).Events {
 		if a := event.GetActivityTaskScheduledEventAttributes(); a != nil {
-			scheduled = append(scheduled, a.GetActivityType().GetName())
+			types = append(types, a.GetActivityType().GetName())
 		}
 	}
-	assert.Equal(t, []string{handler.RunningAttemptActivityType + "/rude"}, scheduled, "which heard of it, so that nobody else had to")
+	return types
 }
 
 // A reset takes the operations along that the workflow had scheduled by then.
@@ -400,7 +410,7 @@ func TestAStoppingWorkerGivesBackWhatIsAboutToBeAskedFor(t *testing.T) {
 	p := publishFor(t, first, newWorker(), func(worker.Worker) {})
 	const tool = 3 * time.Second
 	run := p.start(t, func(ctx workflow.Context) error {
-		_, err := p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": tool.Milliseconds()}})
+		_, err := p.client("rude", caller.Options{Request: handedOff()}).CallTool(ctx, &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": tool.Milliseconds()}})
 		return err
 	})
 	within(t, durably(t, run, enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED)) // by the first worker
@@ -478,7 +488,7 @@ func TestACallThatIsCancelledBeforeItsProcessWasAskedForItIsCancelledAtTheServer
 	p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 	run := p.start(t, func(ctx workflow.Context) error {
 		within, cancel := workflow.WithCancel(ctx)
-		future := p.client("rude", caller.Options{}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
+		future := p.client("rude", caller.Options{Request: handedOff()}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
 		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
 		cancel()
 		_, err := future.Get(ctx)
@@ -494,4 +504,5 @@ func TestACallThatIsCancelledBeforeItsProcessWasAskedForItIsCancelledAtTheServer
 	close(polls.release)
 	require.NoError(t, outcome(t, run))
 	assert.Equal(t, 1, server.Stats().Cancelled)
+	assert.Equal(t, []string{handler.RunningAttemptActivityType + "/rude", handler.CancelAttemptActivityType + "/rude"}, scheduledActivities(t, run))
 }

@@ -195,7 +195,7 @@ func TestALargerResultFailsOnceAndClearlyWhicheverWayTheCallTakes(t *testing.T) 
 				server.ServeHTTP(w, r)
 			}))
 			t.Cleanup(listener.Close)
-			options := handler.Options{Servers: []handler.Server{{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}}}
+			options := handler.Options{Servers: []handler.Server{{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}}, InlineWindow: 5 * time.Second}
 			if c.handedOff {
 				options.InlineWindow = 100 * time.Millisecond
 			}
