@@ -26,6 +26,7 @@ var (
 	errUnclaimed  = errors.New("nobody asked for the outcome")
 	errUnmarked   = errors.New("the request could not be marked as sent")
 	errCallerGone = errors.New("the workflow that made the request has ended")
+	errAbandoned  = errors.New("whoever made the request does not wait any more")
 )
 
 // isCancelled reports whether a call has ended because nobody wants its outcome.
@@ -33,12 +34,14 @@ func isCancelled(err error) bool {
 	return errors.Is(err, errCancelled) || errors.Is(err, errCallerGone) || errors.Is(err, errUnclaimed)
 }
 
-// attemptActivity makes one attempt.
-func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (converter.RawValue, error) {
+// attemptActivity makes one attempt. Its result is a converter.RawValue, or nil with an
+// error: the SDK has a result encoded also beside an error, and a codec that can make
+// nothing of an empty one would put its own error in the place of the attempt's.
+func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (any, error) {
 	info := activity.GetInfo(ctx)
 	before := in.Attempts + info.Attempt - 1 // attempts that were made
 	if !s.handler.begin() {
-		return converter.RawValue{}, givenBack(before)
+		return nil, givenBack(before)
 	}
 	defer s.handler.calls.Done()
 	i := slices.IndexFunc(operations, func(op operation) bool { return op.name == in.Operation })
@@ -46,16 +49,16 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	if i < 0 || err != nil {
 		// A worker of a newer version wrote it, and there may be others like it.
 		s.handler.logger(ctx).Warn("A request of a newer version of the handler cannot be understood", "MCPServer", s.name, "operation", in.Operation, "error", err)
-		return converter.RawValue{}, givenBack(before)
+		return nil, givenBack(before)
 	}
 	op := operations[i]
 	req := &request{options: options, id: in.RequestID}
 	if err := json.Unmarshal(params.Payload().GetData(), &req.params); err != nil {
-		return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
+		return nil, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
 	}
 	if op.subject != "" {
 		if req.subject, err = decodeString(req.params[op.subject]); err != nil {
-			return converter.RawValue{}, temporal.NewNonRetryableApplicationError("the params have no "+op.subject, "", err)
+			return nil, temporal.NewNonRetryableApplicationError("the params have no "+op.subject, "", err)
 		}
 	}
 
@@ -72,7 +75,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		var last heartbeat
 		unread = activity.GetHeartbeatDetails(ctx, &last) != nil
 		if last.Sent {
-			return converter.RawValue{}, s.last(s.unknownOutcome(op, req, outcomeUnknown))
+			return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
 		}
 	}
 	spent := func() time.Duration { return 0 }
@@ -81,29 +84,38 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 			return max(0, min(req.options.ScheduleToCloseTimeout, longest)-in.Left+time.Since(info.ScheduledTime))
 		}
 	}
-	single := once(req.options)
-	if !single {
-		// When in doubt, the request is sent only once.
-		declared, known, _ := s.declaredWithin(ctx, op, req, time.Now(), spent(), declareTime)
-		single = declared || !known
-	}
-	if single && unread {
-		return converter.RawValue{}, s.last(s.unknownOutcome(op, req, outcomeUnknown))
-	}
-	if _, over := remaining(req.options, spent()); over {
-		return converter.RawValue{}, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
-	}
 	var progress atomic.Pointer[progressDetails]
 	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	pulse := s.handler.beat(ctx, &progress, func(error) { cancel(errCancelled) })
+	pulse := s.handler.beat(ctx, unread, &progress, func(error) { cancel(errCancelled) })
 	defer pulse.end()
-	if single {
-		req.beforeSending = pulse.mark
-	}
 	defer s.handler.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
 
-	result, err := s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(req.options, spent()), op, req)
+	single := once(req.options)
+	if !single {
+		// When in doubt, the request is sent only once.
+		declared, known, _ := s.declaredWithin(running, op, req, time.Now(), spent(), declareTime)
+		single = declared || !known
+	}
+	if single && unread {
+		return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
+	}
+	if _, over := remaining(req.options, spent()); over {
+		return nil, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
+	}
+	switch {
+	case single:
+		req.beforeSending = pulse.mark
+	case unread && pulse.unmark(ctx) != nil:
+		return nil, givenBack(before)
+	}
+
+	var result json.RawMessage
+	if running.Err() == nil {
+		result, err = s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(req.options, spent()), op, req)
+	} else {
+		err = &unsent{context.Cause(running)} // it is not wanted any more
+	}
 	if err == nil {
 		err = checkSize(result, in.MaxResultBytes)
 	}
@@ -122,29 +134,29 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	case errors.Is(err, errUnmarked):
 		// Whether the server has the mark or not, nothing was sent. An activity of its
 		// own finds none.
-		return converter.RawValue{}, givenBack(before)
+		return nil, givenBack(before)
 	case errors.Is(err, errStopping), stops(ctx) && !isAnswer(err):
 		if single && !notSent {
-			return converter.RawValue{}, s.last(s.unknownOutcome(op, req, "the worker stopped during the only attempt: the request may have been carried out"))
+			return nil, s.last(s.unknownOutcome(op, req, "the worker stopped during the only attempt: the request may have been carried out"))
 		}
-		return converter.RawValue{}, givenBack(before)
+		return nil, givenBack(before)
 	case errors.Is(err, errCallerGone):
-		return converter.RawValue{}, gone()
+		return nil, gone()
 	case errors.Is(err, errCancelled), ctx.Err() != nil && !stops(ctx):
 		pulse.end()
-		return converter.RawValue{}, cancelled(ctx)
+		return nil, cancelled(ctx)
 	}
 	e := cutData(s.contractError(op, req, err), in.MaxResultBytes)
 	if once(req.options) || single && !notSent {
-		return converter.RawValue{}, s.last(e)
+		return nil, s.last(e)
 	}
 	// As the server would decide, but for the time in which an attempt may say that
 	// it has none left.
 	left, over := remaining(req.options, spent())
 	if _, again := retryDelay(req.options, before+1, e, left); !again || over {
-		return converter.RawValue{}, s.last(e)
+		return nil, s.last(e)
 	}
-	return converter.RawValue{}, e.ApplicationError()
+	return nil, e.ApplicationError()
 }
 
 // unknownOutcome is the error of a request that may have been carried out.
@@ -232,10 +244,10 @@ type runningRequest struct {
 }
 
 // runningActivity waits for a call that runs in this process.
-func (s *service) runningActivity(ctx context.Context, in runningRequest) (converter.RawValue, error) {
+func (s *service) runningActivity(ctx context.Context, in runningRequest) (any, error) {
 	c, ok := s.handler.running.claim(in.Key)
 	if !ok {
-		return converter.RawValue{}, mcpnexus.NewError(mcpnexus.Error{
+		return nil, mcpnexus.NewError(mcpnexus.Error{
 			Type: mcpnexus.ErrorTypeTransport, Message: message(title(s.name, in.Operation, in.Subject) + ": the process does not know the call any more"),
 		}).ApplicationError()
 	}
@@ -254,9 +266,9 @@ func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
 }
 
 // follow waits for a call that was claimed and returns its outcome.
-func (s *service) follow(ctx context.Context, c claim, before int32, in runningRequest) (converter.RawValue, error) {
+func (s *service) follow(ctx context.Context, c claim, before int32, in runningRequest) (any, error) {
 	forgotten := make(chan struct{}) // closed before ctx ends for that reason
-	pulse := s.handler.beat(ctx, &c.progress, func(err error) {
+	pulse := s.handler.beat(ctx, false, &c.progress, func(err error) {
 		if _, unknown := err.(*serviceerror.NotFound); unknown && s.handler.workflowRuns(ctx) {
 			// The server has taken this process for dead, or was away itself for so long.
 			// The next attempt claims the call, if it is made here.
@@ -276,7 +288,7 @@ func (s *service) follow(ctx context.Context, c claim, before int32, in runningR
 	case c.hasEnded():
 	case isClosed(forgotten):
 		c.leave()
-		return converter.RawValue{}, errors.New("the Temporal server does not know the activity any more")
+		return nil, errors.New("the Temporal server does not know the activity any more")
 	default:
 		c.cancel(errCancelled)
 		<-c.ended // an attempt heeds it, or is left behind
@@ -285,20 +297,20 @@ func (s *service) follow(ctx context.Context, c claim, before int32, in runningR
 	switch {
 	case c.failure == nil:
 		if err := checkSize(c.result, in.MaxResultBytes); err != nil {
-			return converter.RawValue{}, s.contractError(operation{name: in.Operation}, &request{subject: in.Subject}, err).ApplicationError()
+			return nil, s.contractError(operation{name: in.Operation}, &request{subject: in.Subject}, err).ApplicationError()
 		}
 		return plainjson.Payload(c.result), nil
 	case c.stopped, c.cancelled && stops(ctx):
-		return converter.RawValue{}, givenBack(before)
+		return nil, givenBack(before)
 	case c.cancelled, ctx.Err() != nil && !stops(ctx):
 		pulse.end()
-		return converter.RawValue{}, cancelled(ctx)
+		return nil, cancelled(ctx)
 	}
 	failure := c.failure
 	if in.MaxResultBytes > 0 { // one of a batch
 		failure = cutData(failure, min(in.MaxResultBytes, maxHandedOffData))
 	}
-	return converter.RawValue{}, failure.ApplicationError()
+	return nil, failure.ApplicationError()
 }
 
 // workflowRuns reports whether the workflow of ctx's activity has not ended, as far

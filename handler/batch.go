@@ -131,7 +131,8 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 	case len(b.raw) > mcpnexus.MaxBatchCalls:
 		return nil, fmt.Errorf("calls has %d calls, the limit is %d", len(b.raw), mcpnexus.MaxBatchCalls)
 	}
-	size := 0
+	// Each call is an activity, which has the names in its type and its input.
+	size, names := 0, 2*len(s.name)+len(encode(callerOf(options.Links)))
 	for i, raw := range b.raw {
 		options.RequestID = callID(b.options.RequestID, i)
 		req, err := s.parse(callToolOperation, raw, options, b.defaults)
@@ -142,8 +143,8 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 		if first := b.calls[0].req.options.Execution; (first == mcpnexus.ExecutionInline) != (req.options.Execution == mcpnexus.ExecutionInline) {
 			return nil, fmt.Errorf("calls[%d]: execution: inline is for all calls of a batch or for none", i)
 		}
-		if size += req.size(); size > maxBatchBytes {
-			return nil, fmt.Errorf("calls[%d]: with it the calls have more than %d bytes of JSON, counting for each the options and trace headers that all have in common: make smaller batches", i, maxBatchBytes)
+		if size += names + req.size(); size > maxBatchBytes {
+			return nil, fmt.Errorf("calls[%d]: with it the calls have more than %d bytes of JSON, counting for each the names, options and trace headers that all have in common: make smaller batches", i, maxBatchBytes)
 		}
 	}
 	return b, nil
@@ -153,6 +154,11 @@ func (s *service) parseBatch(input json.RawMessage, options nexus.StartOperation
 func (r *request) size() int {
 	// The subject stands in the request, and in a summary with up to six bytes for each.
 	size := 7*len(summarize(r.subject)) + len(r.id) + len(writeOptions(r.options))
+	if r.options.RetryPolicy != nil {
+		for _, name := range r.options.RetryPolicy.NonRetryableErrorTypes {
+			size += len(name) + len(`"",`) // in the activity's own policy
+		}
+	}
 	for name, value := range r.params {
 		size += len(name) + len(value)
 	}
@@ -240,7 +246,7 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 		}
 		c := b.calls[i].launchInline(ctx, b.callKey(i), end)
 		if b.temporal == nil { // where nobody cancels a Nexus request's context
-			stops = append(stops, context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) }))
+			stops = append(stops, context.AfterFunc(ctx, func() { c.cancel(errAbandoned) }))
 		}
 		return c
 	}, func(int, *call) {})
@@ -255,6 +261,9 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 		if c != nil && c.stopped && b.temporal != nil {
 			// Temporal shall ask another worker.
 			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errStopping.Error())
+		}
+		if c != nil && c.abandoned { // by another start
+			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errAbandoned.Error())
 		}
 	}
 	return b.answer(calls), nil

@@ -3,6 +3,7 @@ package handler_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -191,6 +192,30 @@ func TestABatchWhoseOptionsAreTooLargeForItsManyCallsIsRefused(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
 	assert.Contains(t, refused.Message, "calls[30]: with it the calls have more than 3145728 bytes of JSON")
+	// A policy is also the activity's own.
+	_, err = p.do(t.Context(), "rude", mcpnexus.OperationCallTools, fmt.Sprintf(
+		`{"_meta":{"nexusmcp/options":{"retryPolicy":{"nonRetryableErrorTypes":["%s"]}}},"calls":[%s{"name":"echo"}]}`,
+		strings.Repeat("x", 5000), strings.Repeat(`{"name":"echo"},`, 499)))
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
+	assert.Contains(t, refused.Message, "with it the calls have more than 3145728 bytes of JSON")
+}
+
+// Each call is an activity whose type and input have the service's name.
+func TestABatchWhoseServicesNameIsTooLongForItsManyCallsIsRefused(t *testing.T) {
+	name := strings.Repeat("s", 900)
+	_, transport := rudeHTTP(t, rude.Options{})
+	p := publish(t, handler.Server{Name: name, Transport: transport})
+	batch := `{"calls":[` + strings.TrimSuffix(strings.Repeat(fmt.Sprintf(`{"name":"echo","arguments":{"a":%q}},`, strings.Repeat("x", 3_900)), 500), ",") + `]}`
+	require.Less(t, len(batch), mcpnexus.MaxRequestBytes)
+	refuses := func(batch string) bool {
+		_, err := p.do(t.Context(), name, mcpnexus.OperationCallTools, batch)
+		var refused *nexus.HandlerError
+		return errors.As(err, &refused) && strings.Contains(refused.Message, "counting for each the names")
+	}
+	assert.False(t, refuses(batch), "names of two times 900 bytes")
+	with := strings.Replace(batch, `{"calls"`, fmt.Sprintf(`{"_meta":{"nexusmcp/options":{"retryPolicy":{"nonRetryableErrorTypes":[%q]}}},"calls"`, strings.Repeat("t", 400)), 1)
+	assert.True(t, refuses(with), "with a policy of two times 400")
 }
 
 func TestResultsThatDoNotFitIntoABatchsFailAlone(t *testing.T) {
@@ -292,6 +317,50 @@ func TestWhoeverGivesUpOnABatchEndsItsCalls(t *testing.T) {
 	require.Error(t, <-ends)
 	for range 3 {
 		<-cancelled
+	}
+}
+
+func TestARequestThatItsClientGaveUpIsMadeAgainWhenItIsAskedForAgain(t *testing.T) {
+	for operation, input := range map[string]string{
+		mcpnexus.OperationCallTool:  `{"name":"t"}`,
+		mcpnexus.OperationCallTools: `{"calls":[{"name":"t"}]}`,
+	} {
+		t.Run(operation, func(t *testing.T) {
+			server := mcp.NewServer(&mcp.Implementation{Name: "c", Version: "1"}, nil)
+			runs := make(chan int32, 2)
+			var n atomic.Int32
+			server.AddTool(&mcp.Tool{Name: "t", InputSchema: map[string]any{"type": "object"}}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				run := n.Add(1)
+				runs <- run
+				if run == 1 {
+					<-ctx.Done()
+				}
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "ok"}}}, nil
+			})
+			p := publish(t, handler.Server{Name: "c", Transport: handler.InProcess{Server: server}})
+			same := nexus.StartOperationOptions{RequestID: "same"}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ends := make(chan error, 1)
+			go func() {
+				_, err := p.doWith(ctx, "c", operation, input, same)
+				ends <- err
+			}()
+			<-runs
+			cancel()
+			require.Error(t, <-ends)
+			var output string
+			require.Eventually(t, func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var err error
+				output, err = p.doWith(ctx, "c", operation, input, same)
+				var refused *nexus.HandlerError // while the first is ending
+				require.True(t, err == nil || errors.As(err, &refused) && refused.Type == nexus.HandlerErrorTypeUnavailable, "%v", err)
+				return err == nil
+			}, 20*time.Second, 10*time.Millisecond)
+			assert.Contains(t, output, `"text":"ok"`)
+			assert.EqualValues(t, 2, <-runs)
+		})
 	}
 }
 

@@ -48,6 +48,9 @@ type ending struct {
 	stopped bool
 	// cancelled is true when the call failed because nobody wants its outcome.
 	cancelled bool
+	// abandoned is true when the call failed because the client that began it, outside
+	// of Temporal, has gone.
+	abandoned bool
 	at        time.Time
 }
 
@@ -144,6 +147,10 @@ func (c *calls) end(call *call, o ending) {
 	call.stop.Store(nil)
 	close(call.ended)
 	c.running--
+	if call.abandoned {
+		delete(c.byKey, call.key) // who asks again means it
+		return
+	}
 	c.ended = append(c.ended, endedCall{call: call, at: o.at})
 	c.bytes += call.size()
 	c.forget()

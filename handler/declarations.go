@@ -266,7 +266,7 @@ func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 func (l *toolList) looked(sought map[digest]string, tools *toolSet, now time.Time) {
 	maps.DeleteFunc(l.absent, func(_ digest, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
 	for key, tool := range sought {
-		if _, known := tools.of(tool); known || tools.refused || len(l.absent) >= maxAbsent {
+		if _, known := tools.of(tool); known || len(l.absent) >= maxAbsent {
 			continue
 		}
 		if l.absent == nil {
@@ -299,9 +299,12 @@ func (m toolMemory) now() uint64 {
 func (m toolMemory) remember(tools *toolSet, since uint64) {
 	m.declarations.mu.Lock()
 	defer m.declarations.mu.Unlock()
-	if l := m.declarations.list(m.key); l.changed <= since {
-		l.tools, l.taken = tools, time.Now()
+	l := m.declarations.list(m.key)
+	if l.changed > since || tools.refused && l.tools != nil && !l.tools.refused {
+		// A list that cannot be read does not make harmless what was destructive.
+		return
 	}
+	l.tools, l.taken = tools, time.Now()
 }
 
 // forget makes the next call that asks list the tools again.

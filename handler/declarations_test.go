@@ -497,6 +497,37 @@ func TestAServerThatDoesNotListItsToolsDeclaresNothing(t *testing.T) {
 	})
 }
 
+func TestAListThatCannotBeReadDoesNotMakeHarmlessWhatWasDestructive(t *testing.T) {
+	for name, answer := range map[string]string{
+		"method not found": `"error":{"code":-32601,"message":"no"}`,
+		"no list":          `"result":{"resultType":"complete","tools":[{"name":5}]}`,
+		"too large a list": `"result":{"resultType":"complete","tools":[{"name":"huge","inputSchema":{},"description":"` + strings.Repeat("x", 2<<20) + `"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var refuses atomic.Bool
+			var lists atomic.Int32
+			inner := rude.New(rude.Options{Annotations: map[string]json.RawMessage{"huge": json.RawMessage(destructive)}})
+			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Method") == "tools/list" {
+					if lists.Add(1); refuses.Load() {
+						answerWith(w, r, answer)
+						return
+					}
+				}
+				inner.ServeHTTP(w, r)
+			}))
+			t.Cleanup(listener.Close)
+			s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
+			requireDeclares(t, s, "huge", true)
+			refuses.Store(true)
+			requireDeclares(t, s, "invented", false)
+			requireDeclares(t, s, "invented", false)
+			requireDeclares(t, s, "huge", true)
+			require.EqualValues(t, 2, lists.Load(), "a name that is not there is remembered")
+		})
+	}
+}
+
 func TestAServerThatCannotListItsToolsNowIsAskedAgain(t *testing.T) {
 	for name, fail := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"HTTP 503": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },

@@ -513,6 +513,10 @@ func givenBackBy(err error) (attemptsBefore int32, ok bool) {
 	if !ok || app.Type() != errorTypeGivenBack {
 		return 0, false
 	}
-	_ = app.Details(&attemptsBefore)
+	if err := app.Details(&attemptsBefore); err != nil {
+		// To count anew would make more attempts than are allowed. The Temporal server
+		// repeats the workflow task until a codec can read it.
+		panic(fmt.Sprintf("nexusmcp handler: how many attempts were made cannot be read: %v", err))
+	}
 	return attemptsBefore, true
 }

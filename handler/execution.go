@@ -363,7 +363,7 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 	end := time.Now().Add(leftOf(ctx))
 	c := st.launchInline(ctx, key, end)
 	if st.temporal == nil { // where nobody cancels a Nexus request's context
-		defer context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })()
+		defer context.AfterFunc(ctx, func() { c.cancel(errAbandoned) })()
 	}
 	var last <-chan time.Time
 	if bounded {
@@ -383,6 +383,8 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 	case c.stopped && st.temporal != nil:
 		// Temporal shall ask another worker.
 		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, errStopping.Error())
+	case c.abandoned: // by another start
+		return reply{}, st.refuse(nexus.HandlerErrorTypeUnavailable, st.op, st.req, errAbandoned.Error())
 	case c.failure != nil:
 		return reply{}, failed(c.failure)
 	}
@@ -445,7 +447,9 @@ func (st *start) launch(ctx context.Context, key string, room int, run func(ctx 
 	st.handler.calls.Add(1) // cannot be done yet: the start counts
 	go run(ctx, func(result json.RawMessage, err error) {
 		defer st.handler.calls.Done()
-		running.end(c, st.ending(st.op, st.req, result, err))
+		end := st.ending(st.op, st.req, result, err)
+		end.abandoned = err != nil && errors.Is(context.Cause(ctx), errAbandoned)
+		running.end(c, end)
 	})
 	return c
 }

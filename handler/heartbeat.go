@@ -44,9 +44,10 @@ type pulse struct {
 	sent bool
 }
 
-// beat begins to send heartbeats, until end is called.
-func (h *Handler) beat(ctx context.Context, progress *atomic.Pointer[progressDetails], lost func(error)) *pulse {
-	p := &pulse{ctx: ctx, handler: h, progress: progress, lost: lost, done: make(chan struct{})}
+// beat begins to send heartbeats, until end is called. The first says that the request
+// was sent if an earlier attempt may have sent it.
+func (h *Handler) beat(ctx context.Context, sent bool, progress *atomic.Pointer[progressDetails], lost func(error)) *pulse {
+	p := &pulse{ctx: ctx, handler: h, sent: sent, progress: progress, lost: lost, done: make(chan struct{})}
 	// Also when the activity's context has ended: the call takes a moment longer.
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go p.run(ctx)
@@ -65,9 +66,9 @@ func (p *pulse) run(ctx context.Context) {
 	for {
 		if err := p.record(ctx); unwanted(err) {
 			p.lost(err)
-			// Of a cancellation only the SDK may tell the server that it was heeded,
-			// and it must hear of it itself.
-			activity.RecordHeartbeat(p.ctx, p.details())
+			if err := p.recordBySDK(); err != nil {
+				warn(p.handler.logger(p.ctx), "The end of an attempt that nobody wants is reported as a failure", "error", err)
+			}
 			return
 		}
 		select {
@@ -76,6 +77,15 @@ func (p *pulse) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// recordBySDK sends a heartbeat as any activity would: of a cancellation only the SDK may
+// tell the server that it was heeded, and it must hear of it itself. It panics over a
+// codec that fails.
+func (p *pulse) recordBySDK() (err error) {
+	defer recovered(&err, "%v")
+	activity.RecordHeartbeat(p.ctx, p.details())
+	return nil
 }
 
 // details is what there is to tell.
@@ -123,7 +133,8 @@ func (p *pulse) unmark(ctx context.Context) error {
 }
 
 // record sends a heartbeat and returns the server's word on it.
-func (h *Handler) record(ctx context.Context, details heartbeat) error {
+func (h *Handler) record(ctx context.Context, details heartbeat) (err error) {
+	defer recovered(&err, "panic: %v") // of a codec
 	if h.mocked {
 		// The environment gives the SDK's own heartbeats no more than one in half a
 		// minute (v1.50.0), and takes an activity for dead earlier.

@@ -236,7 +236,7 @@ func TestWhatCameOfACallThatWasHandedOffIsReportedInTheNameOfTheRequest(t *testi
 				h.running.end(call, c.ending)
 			}
 			env := quietSuite().NewTestActivityEnvironment()
-			report := func(ctx context.Context, in runningRequest) (converter.RawValue, error) {
+			report := func(ctx context.Context, in runningRequest) (any, error) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				defer cancel(nil)
 				if c.stops {

@@ -48,6 +48,9 @@ func (c boundCodec) WithSerializationContext(of converter.SerializationContext) 
 func (c boundCodec) Encode(in []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	out := make([]*commonpb.Payload, len(in))
 	for i, p := range in {
+		if len(p.GetMetadata()) == 0 {
+			return nil, errors.New("a payload without an encoding") // which many codecs look at
+		}
 		plain, err := proto.Marshal(p)
 		if err != nil {
 			return nil, err
@@ -253,6 +256,68 @@ func TestAResultThatACodecMakesTooLargeFailsOnce(t *testing.T) {
 			})
 			assert.EqualValues(t, 1, calls.Load())
 			assert.Equal(t, []string{c.activity + "/large"}, scheduledActivities(t, run))
+		})
+	}
+}
+
+// An ailingCodec fails every second time that it is to encode a heartbeat: with an error
+// or, if it panics, worse.
+type ailingCodec struct {
+	panics bool
+	times  *atomic.Int32
+}
+
+func (c ailingCodec) Encode(in []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	for _, p := range in {
+		if bytes.HasPrefix(p.GetData(), []byte(`{"sent":`)) && c.times.Add(1)%2 == 0 {
+			if c.panics {
+				panic("the key service is away")
+			}
+			return nil, errors.New("the key service is away")
+		}
+	}
+	return in, nil
+}
+
+func (c ailingCodec) Decode(in []*commonpb.Payload) ([]*commonpb.Payload, error) { return in, nil }
+
+func TestACodecThatFailsForHeartbeatsEndsNoWorker(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []bool{false, true} {
+		t.Run(fmt.Sprintf("panics: %v", panics), func(t *testing.T) {
+			t.Parallel()
+			server, transport := rudeHTTP(t, rude.Options{})
+			codec := ailingCodec{panics, new(atomic.Int32)}
+			o := temporalServer.ClientOptions(platformNamespace)
+			o.Logger = newLogger()
+			o.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec)
+			platform, err := client.DialContext(t.Context(), o)
+			require.NoError(t, err)
+			t.Cleanup(platform.Close)
+			plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}})
+			require.NoError(t, err)
+			p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+			run := p.start(t, func(ctx workflow.Context) error {
+				within, cancel := workflow.WithCancel(ctx)
+				once := mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}
+				future := p.client("rude", caller.Options{Request: once}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
+				workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
+				cancel()
+				_, err := future.Get(ctx)
+				var canceled *temporal.CanceledError
+				if !errors.As(err, &canceled) {
+					return fmt.Errorf("got %w", err)
+				}
+				// The worker is there.
+				_, err = p.client("rude", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "echo"})
+				return err
+			})
+			within(t, func() bool { return server.Stats().Calls["silent"] == 1 })
+			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
+			require.NoError(t, outcome(t, run))
+			assert.Equal(t, 1, server.Stats().Calls["silent"])
+			assert.Equal(t, 1, server.Stats().Cancelled)
+			assert.Greater(t, codec.times.Load(), int32(1))
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -296,6 +298,33 @@ func scheduledActivities(t *testing.T, run client.WorkflowRun) (types []string) 
 		}
 	}
 	return types
+}
+
+func TestACallThatIsCancelledWhileItIsFoundOutWhatItsToolDeclaresIsNotSent(t *testing.T) {
+	t.Parallel()
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			time.Sleep(4 * time.Second) // what the list takes
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	run := p.start(t, func(ctx workflow.Context) error {
+		within, cancel := workflow.WithCancel(ctx)
+		future := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}}).CallToolAsync(within, &mcp.CallToolParams{Name: "echo"})
+		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
+		cancel()
+		_, err := future.Get(ctx)
+		return err
+	})
+	within(t, func() bool { return server.Stats().Handshakes > 0 })
+	require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
+	var canceled *temporal.CanceledError
+	require.ErrorAs(t, outcome(t, run), &canceled)
+	within(t, func() bool { return server.Stats().Lists == 1 }) // and everything waited for it
+	assert.Empty(t, server.Stats().Calls)
 }
 
 // A reset takes the operations along that the workflow had scheduled by then.
