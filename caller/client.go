@@ -42,7 +42,9 @@ type shared struct {
 // NewClient returns a client of the MCP server that is published as the Nexus
 // service of that name behind the Nexus endpoint. It sends nothing. Arguments or
 // options that cannot be right fail every call of the client with the same
-// BAD_REQUEST handler error, which names them.
+// BAD_REQUEST handler error, which names them. An endpoint that does not exist is for
+// the Temporal server to notice: it fails the workflow task, again and again, until the
+// endpoint is registered.
 func NewClient(endpoint, service string, options Options) *Client {
 	s := &shared{limit: options.Limit}
 	if s.limit == nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // The README quotes this program. These tests keep it true: its Go code is from
-// files that the quickstart's own test runs, and its commands are run by a test
-// or rendered by the code that tests them.
+// files that tests run, and its commands are run by a test or rendered by the code
+// that tests them.
 
 var codeBlock = regexp.MustCompile("(?s)```([a-z]*)\n(.*?)```")
 
@@ -37,7 +37,7 @@ func blocks(t *testing.T, language string) []string {
 
 func TestTheReadmesGoCodeIsTheQuickstarts(t *testing.T) {
 	var source strings.Builder
-	for _, file := range []string{"main.go", "workflow.go", "workflow_test.go"} {
+	for _, file := range []string{"main.go", "workflow.go", "workflow_test.go", filepath.Join(root(t), "tests", "npm", "readme_test.go")} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		source.WriteString(dedent(string(text)))

@@ -1,0 +1,43 @@
+package npm_test
+
+import (
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/nexusmcp/nexusmcp/caller"
+	"github.com/nexusmcp/nexusmcp/handler"
+	"github.com/nexusmcp/nexusmcp/tests/npm"
+)
+
+func TestTheReadmesServerIsPublished(t *testing.T) {
+	npm.Install(t) // into this folder
+
+	everything := handler.Server{
+		Name:      "everything",
+		Transport: handler.Command{Path: "node", Args: []string{"node_modules/@modelcontextprotocol/server-everything/dist/index.js"}},
+		Stateless: true, // one process for all calls
+	}
+
+	servers, err := handler.New(handler.Options{Servers: []handler.Server{everything}})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, servers.Close(t.Context())) }()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	servers.Register(env)
+	env.ExecuteWorkflow(func(ctx workflow.Context) (string, error) {
+		result, err := caller.NewClient("mcp", "everything", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "hello"}})
+		if err != nil {
+			return "", err
+		}
+		return result.Content[0].(*mcp.TextContent).Text, nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+	var text string
+	require.NoError(t, env.GetWorkflowResult(&text))
+	assert.Contains(t, text, "hello")
+}
