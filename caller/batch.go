@@ -98,7 +98,7 @@ func (c *Client) CallToolsAsync(ctx workflow.Context, calls []*mcp.CallToolParam
 type batch struct {
 	input   []byte // without its end
 	empty   int    // bytes of an input without calls
-	each    int    // bytes that the handler adds to each call: the options
+	each    int    // bytes that the handler adds to each call, see newBatch
 	names   []string
 	results []workflow.Settable
 	request request
@@ -107,7 +107,14 @@ type batch struct {
 const batchEnd = "]}"
 
 func newBatch(c *Client) *batch {
-	b := &batch{request: request{service: c.service, operation: mcpnexus.OperationCallTools}, each: len(c.request)}
+	b := &batch{request: request{service: c.service, operation: mcpnexus.OperationCallTools}}
+	// In the handler's history each call has the options, and an activity's policy.
+	b.each = len(c.request)
+	if policy := c.options.Request.RetryPolicy; policy != nil {
+		for _, name := range policy.NonRetryableErrorTypes {
+			b.each += len(name) + len(`"",`)
+		}
+	}
 	b.input = append(b.input, '{')
 	if c.request != nil {
 		b.input = fmt.Appendf(b.input, `"_meta":{%q:%s},`, mcpnexus.MetaKeyOptions, c.request)

@@ -97,24 +97,22 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		declared, known, _ := s.declaredWithin(running, op, req, time.Now(), spent(), declareTime)
 		single = declared || !known
 	}
-	if single && unread {
-		return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
-	}
-	if _, over := remaining(req.options, spent()); over {
-		return nil, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
-	}
-	switch {
-	case single:
-		req.beforeSending = pulse.mark
-	case unread && pulse.unmark(ctx) != nil:
-		return nil, givenBack(before)
-	}
-
 	var result json.RawMessage
-	if running.Err() == nil {
-		result, err = s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(req.options, spent()), op, req)
-	} else {
+	_, over := remaining(req.options, spent())
+	switch {
+	case running.Err() != nil:
 		err = &unsent{context.Cause(running)} // it is not wanted any more
+	case single && unread:
+		return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
+	case over:
+		return nil, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
+	case !single && unread && pulse.unmark(ctx) != nil:
+		return nil, givenBack(before)
+	default:
+		if single {
+			req.beforeSending = pulse.mark
+		}
+		result, err = s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(req.options, spent()), op, req)
 	}
 	if err == nil {
 		err = checkSize(result, in.MaxResultBytes)

@@ -195,7 +195,8 @@ func (b *batch) atMostOnce(ctx context.Context) (i int, why string) {
 			return i, "the tool's destructiveHint"
 		}
 		// One that has little time waits for less than the others may.
-		mute[key] = !known && c.req.options.ScheduleToCloseTimeout == 0
+		left, _ := remaining(c.req.options, 0)
+		mute[key] = !known && (left == 0 || c.lookup < left/2)
 	}
 	return -1, ""
 }
@@ -225,8 +226,12 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 		if states = b.standing(calls); !settled(states) {
 			return reply{}, false, nil
 		}
-		return b.answer(calls), true, nil
-	}, func() (reply, error) { return b.durable(ctx, states) })
+		return b.answer(calls, ""), true, nil
+	}, func() (reply, error) {
+		return b.durable(ctx, states)
+	}, func(why string) (reply, error) {
+		return b.answer(calls, why), nil
+	})
 }
 
 // inline makes all attempts of all calls within the time of the Nexus request.
@@ -234,10 +239,10 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 	end := time.Now().Add(leftOf(ctx))
 	over := time.NewTimer(time.Until(end) + 3*settleTime)
 	defer over.Stop()
-	var stops []func() bool
+	var leave []func()
 	defer func() {
-		for _, stop := range stops {
-			stop()
+		for _, f := range leave {
+			f()
 		}
 	}()
 	calls := b.send(ctx, over, batchWidth, func(i int) *call {
@@ -246,7 +251,7 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 		}
 		c := b.calls[i].launchInline(ctx, b.callKey(i), end)
 		if b.temporal == nil { // where nobody cancels a Nexus request's context
-			stops = append(stops, context.AfterFunc(ctx, func() { c.cancel(errAbandoned) }))
+			leave = append(leave, b.handler.running.attend(ctx, c))
 		}
 		return c
 	}, func(int, *call) {})
@@ -266,7 +271,7 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errAbandoned.Error())
 		}
 	}
-	return b.answer(calls), nil
+	return b.answer(calls, ""), nil
 }
 
 // send begins the calls, at most width of them at a time, tells of each that has
@@ -358,16 +363,20 @@ func (b *batch) standing(calls []*call) []callState {
 	return states
 }
 
-// answer answers with the outcomes of calls that have ended.
-func (b *batch) answer(calls []*call) reply {
+// answer answers with the outcomes of calls. Why is the reason for which nobody takes
+// over those that run.
+func (b *batch) answer(calls []*call, why string) reply {
 	outcomes := make([]batchOutcome, len(calls))
 	for i, c := range calls {
-		if c == nil {
+		switch {
+		case c == nil:
 			notBegun := &timeoutError{what: "not begun", timeout: time.Since(b.began).Round(time.Millisecond), why: ", the time that the Nexus request had left"}
 			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, notBegun)
-			continue
+		case !c.hasEnded():
+			outcomes[i].Error = b.cutOff(callToolOperation, b.calls[i].req, why)
+		default:
+			outcomes[i] = c.outcome()
 		}
-		outcomes[i] = c.outcome()
 	}
 	return reply{result: assemble(outcomes, b.handler.options.MaxResultBytes, func(i int) string { return b.title(callToolOperation, b.calls[i].req) })}
 }
@@ -415,9 +424,6 @@ func (b *batch) durable(ctx context.Context, states []callState) (reply, error) 
 	}, BatchWorkflowType, plainjson.Payload(encode(in)), plainjson.Payload(items))
 	if startTooLarge(err) {
 		err = b.refuse(nexus.HandlerErrorTypeBadRequest, batchOperation, &request{}, tooLarge(err)+": make smaller batches")
-		if slices.ContainsFunc(states, func(s callState) bool { return s.call != nil }) {
-			err = cutOff(err)
-		}
 	}
 	return answer, err
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,6 +198,30 @@ func TestACallThatHasLittleTimeDoesNotKeepAnotherFromBeingFoundDestructive(t *te
 	require.True(t, env.IsWorkflowCompleted())
 	require.ErrorContains(t, env.GetWorkflowError(), "calls[1]: execution: inline cannot keep a request to one attempt")
 	assert.Empty(t, server.Stats().Calls)
+}
+
+func TestAServerThatCannotListItsToolsIsAskedOnceForAnInlineBatch(t *testing.T) {
+	var lists atomic.Int32
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			lists.Add(1)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	env := testEnvironment(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}}, time.Second)
+	const calls = 100
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		batch := json.RawMessage(`{"_meta":{"nexusmcp/options":{"execution":"inline","scheduleToCloseTimeout":"600s"}},"calls":[{"name":"echo"}` + strings.Repeat(`,{"name":"echo"}`, calls-1) + `]}`)
+		return workflow.NewNexusClient("any", "rude").ExecuteOperation(ctx, mcpnexus.OperationCallTools, batch, workflow.NexusOperationOptions{}).Get(ctx, nil)
+	})
+	require.True(t, env.IsWorkflowCompleted())
+	require.NoError(t, env.GetWorkflowError())
+	assert.Equal(t, calls, server.Stats().Calls["echo"])
+	assert.Less(t, lists.Load(), int32(5))
 }
 
 func TestCallsThatTheWindowWasTooShortForAreBegunInTheWorkflow(t *testing.T) {

@@ -364,6 +364,44 @@ func TestARequestThatItsClientGaveUpIsMadeAgainWhenItIsAskedForAgain(t *testing.
 	}
 }
 
+func TestWhoeverOnlyJoinedARequestEndsItForNobodyElse(t *testing.T) {
+	for operation, input := range map[string]string{
+		mcpnexus.OperationCallTool:  `{"name":"t"}`,
+		mcpnexus.OperationCallTools: `{"calls":[{"name":"t"}]}`,
+	} {
+		t.Run(operation, func(t *testing.T) {
+			server := mcp.NewServer(&mcp.Implementation{Name: "c", Version: "1"}, nil)
+			began, answer := make(chan struct{}, 2), make(chan struct{})
+			server.AddTool(&mcp.Tool{Name: "t", InputSchema: map[string]any{"type": "object"}}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				began <- struct{}{}
+				select {
+				case <-answer:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "ok"}}}, nil
+			})
+			p := publish(t, handler.Server{Name: "c", Transport: handler.InProcess{Server: server}})
+			do := func(ctx context.Context) <-chan string {
+				ends := make(chan string, 1)
+				go func() {
+					output, err := p.doWith(ctx, "c", operation, input, nexus.StartOperationOptions{RequestID: "same"})
+					ends <- fmt.Sprint(output, err)
+				}()
+				return ends
+			}
+			first := do(t.Context())
+			<-began
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // in which it joins
+			defer cancel()
+			assert.NotContains(t, <-do(ctx), `"text":"ok"`)
+			close(answer)
+			assert.Contains(t, <-first, `"text":"ok"`)
+			assert.Empty(t, began, "it ran once")
+		})
+	}
+}
+
 func TestABatchOfFiveHundredCallsIsAnswered(t *testing.T) {
 	var ran atomic.Int64
 	p := publish(t, handler.Server{Name: "mirror", Transport: handler.InProcess{Server: newMirror(func(string) { ran.Add(1) })}})

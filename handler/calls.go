@@ -37,6 +37,8 @@ type call struct {
 	unclaimed *time.Timer
 	// kept is true when only the debt keeps the call from being forgotten.
 	kept bool
+	// attended is how many wait for it, see attend.
+	attended int
 }
 
 // An ending is what came of a call: a result or a failure.
@@ -48,8 +50,8 @@ type ending struct {
 	stopped bool
 	// cancelled is true when the call failed because nobody wants its outcome.
 	cancelled bool
-	// abandoned is true when the call failed because the client that began it, outside
-	// of Temporal, has gone.
+	// abandoned is true when the call failed because all clients that waited for it,
+	// outside of Temporal, have gone.
 	abandoned bool
 	at        time.Time
 }
@@ -157,6 +159,28 @@ func (c *calls) end(call *call, o ending) {
 }
 
 func (c *call) hasEnded() bool { return isClosed(c.ended) }
+
+// attend cancels a call when ctx ends and nobody else attends to it. Whoever waits no
+// longer for another reason calls leave.
+func (c *calls) attend(ctx context.Context, call *call) (leave func()) {
+	count := func(more int) (left int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		call.attended += more
+		return call.attended
+	}
+	count(1)
+	stop := context.AfterFunc(ctx, func() {
+		if count(-1) == 0 {
+			call.cancel(errAbandoned)
+		}
+	})
+	return func() {
+		if stop() {
+			count(-1)
+		}
+	}
+}
 
 func isClosed(channel <-chan struct{}) bool {
 	select {

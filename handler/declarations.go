@@ -125,6 +125,8 @@ func (t *toolSet) of(tool string) (destructive, known bool) {
 type toolList struct {
 	tools *toolSet  // nil when not known
 	taken time.Time // when the server listed them
+	// former are the tools that were known before the server said that they changed.
+	former *toolSet
 	// absent are the tools that the handler itself listed in vain for, and when. A
 	// caller's own list may be another one: its _meta is its own.
 	absent map[digest]time.Time
@@ -190,10 +192,17 @@ func (d *declarations) recall(key digest, tool string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lists[key]
-	if l == nil || l.tools == nil {
+	if l == nil {
 		return false
 	}
-	destructive, _ := l.tools.of(tool)
+	known := l.tools
+	if known == nil {
+		known = l.former
+	}
+	if known == nil {
+		return false
+	}
+	destructive, _ := known.of(tool)
 	return destructive
 }
 
@@ -295,16 +304,24 @@ func (m toolMemory) now() uint64 {
 }
 
 // remember replaces what is known by a list that was asked for at the time
-// since, unless the server has said that it changed after that.
-func (m toolMemory) remember(tools *toolSet, since uint64) {
+// since, unless the server has said that it changed after that. It returns what is to
+// be believed: a list that cannot be read does not make harmless what was destructive.
+func (m toolMemory) remember(tools *toolSet, since uint64) *toolSet {
 	m.declarations.mu.Lock()
 	defer m.declarations.mu.Unlock()
 	l := m.declarations.list(m.key)
-	if l.changed > since || tools.refused && l.tools != nil && !l.tools.refused {
-		// A list that cannot be read does not make harmless what was destructive.
-		return
+	if tools.refused {
+		switch {
+		case l.tools != nil && !l.tools.refused:
+			return l.tools
+		case l.former != nil:
+			tools = l.former
+		}
 	}
-	l.tools, l.taken = tools, time.Now()
+	if l.changed <= since {
+		l.tools, l.taken, l.former = tools, time.Now(), nil
+	}
+	return tools
 }
 
 // forget makes the next call that asks list the tools again.
@@ -314,8 +331,12 @@ func (m toolMemory) forget() {
 	defer d.mu.Unlock()
 	if l := d.lists[m.key]; l != nil {
 		d.clock++
+		former := l.former
+		if l.tools != nil && !l.tools.refused {
+			former = l.tools
+		}
 		// Who waits for an inquiry gets what comes of it, but nobody joins them.
-		*l = toolList{used: l.used, changed: d.clock}
+		*l = toolList{former: former, used: l.used, changed: d.clock}
 	}
 }
 
@@ -333,10 +354,12 @@ func (s *session) toolsChanged(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// toolsKnown remembers a complete list, asked for at the time since.
-func (s *session) toolsKnown(tools *toolSet, since uint64) {
-	s.memory.remember(tools, since)
+// toolsKnown remembers a complete list, asked for at the time since, and returns what is
+// to be believed.
+func (s *session) toolsKnown(tools *toolSet, since uint64) *toolSet {
+	tools = s.memory.remember(tools, since)
 	s.tools.Store(tools)
+	return tools
 }
 
 // declaresDestructive reports whether a tool says of itself that it destroys and
@@ -434,6 +457,5 @@ func (c *conn) readTools(ctx context.Context) (tools *toolSet, err error) {
 	}
 	none := newToolSet(nil)
 	none.refused = true
-	c.toolsKnown(none, since)
-	return none, nil
+	return c.toolsKnown(none, since), nil
 }

@@ -498,33 +498,41 @@ func TestAServerThatDoesNotListItsToolsDeclaresNothing(t *testing.T) {
 }
 
 func TestAListThatCannotBeReadDoesNotMakeHarmlessWhatWasDestructive(t *testing.T) {
-	for name, answer := range map[string]string{
+	answers := map[string]string{
 		"method not found": `"error":{"code":-32601,"message":"no"}`,
 		"no list":          `"result":{"resultType":"complete","tools":[{"name":5}]}`,
 		"too large a list": `"result":{"resultType":"complete","tools":[{"name":"huge","inputSchema":{},"description":"` + strings.Repeat("x", 2<<20) + `"}]}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			var refuses atomic.Bool
-			var lists atomic.Int32
-			inner := rude.New(rude.Options{Annotations: map[string]json.RawMessage{"huge": json.RawMessage(destructive)}})
-			listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Mcp-Method") == "tools/list" {
-					if lists.Add(1); refuses.Load() {
-						answerWith(w, r, answer)
-						return
+	}
+	for _, changed := range []bool{false, true} {
+		for name, answer := range answers {
+			t.Run(fmt.Sprintf("%s, changed: %v", name, changed), func(t *testing.T) {
+				var refuses atomic.Bool
+				var lists atomic.Int32
+				inner := rude.New(rude.Options{Annotations: map[string]json.RawMessage{"huge": json.RawMessage(destructive)}})
+				listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Mcp-Method") == "tools/list" {
+						if lists.Add(1); refuses.Load() {
+							answerWith(w, r, answer)
+							return
+						}
 					}
+					inner.ServeHTTP(w, r)
+				}))
+				t.Cleanup(listener.Close)
+				s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
+				requireDeclares(t, s, "huge", true)
+				refuses.Store(true)
+				if changed { // as the server says
+					s.pool.declarations.memory(nil).forget()
+					require.True(t, s.pool.declarations.recall(digest{}, "huge"))
+					requireDeclares(t, s, "huge", true)
 				}
-				inner.ServeHTTP(w, r)
-			}))
-			t.Cleanup(listener.Close)
-			s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
-			requireDeclares(t, s, "huge", true)
-			refuses.Store(true)
-			requireDeclares(t, s, "invented", false)
-			requireDeclares(t, s, "invented", false)
-			requireDeclares(t, s, "huge", true)
-			require.EqualValues(t, 2, lists.Load(), "a name that is not there is remembered")
-		})
+				requireDeclares(t, s, "invented", false)
+				requireDeclares(t, s, "invented", false)
+				requireDeclares(t, s, "huge", true)
+				require.LessOrEqual(t, lists.Load(), int32(3), "a name that is not there is remembered")
+			})
+		}
 	}
 }
 

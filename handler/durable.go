@@ -300,7 +300,10 @@ func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (co
 		if err == nil {
 			return result, nil
 		}
-		if before, ok := givenBackBy(err); ok && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			return converter.RawValue{}, ctx.Err()
+		}
+		if before, ok := givenBackBy(err); ok {
 			// Another worker makes the attempt: at once, unless that one gave it back too.
 			r.Attempts = before
 			if r.givenBack > 0 {
@@ -309,7 +312,7 @@ func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (co
 			r.givenBack++
 			continue
 		}
-		return converter.RawValue{}, r.final(ctx, err)
+		return converter.RawValue{}, r.final(err)
 	}
 }
 
@@ -423,10 +426,7 @@ func (r *durableRun) failed(ctx workflow.Context, err error) error {
 }
 
 // final returns the request's end when all attempts have been made.
-func (r *durableRun) final(ctx workflow.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+func (r *durableRun) final(err error) error {
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && !resultTooLarge(err) {
 		if app.Type() == errorTypeLast {
 			return errors.Unwrap(app)

@@ -221,13 +221,21 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 		}
 		answer, err := st.settle(ctx, c)
 		return answer, true, err
-	}, func() (reply, error) { return st.handOff(ctx, c) })
+	}, func() (reply, error) {
+		return st.handOff(ctx, c)
+	}, func(why string) (reply, error) {
+		return reply{}, failed(st.cutOff(st.op, st.req, why))
+	})
 }
 
 // conclude answers a start whose first attempts were begun and given some time:
 // with their outcome if that is known, or else with a workflow that takes over. It
-// hands nothing off before it has asked for the outcome.
-func (s *service) conclude(ctx context.Context, calls []*call, outcome func() (_ reply, known bool, _ error), handOff func() (reply, error)) (reply, error) {
+// hands nothing off before it has asked for the outcome. If Temporal can never take them,
+// for the reason why, those that run are cut off.
+func (s *service) conclude(
+	ctx context.Context, calls []*call,
+	outcome func() (_ reply, known bool, _ error), handOff func() (reply, error), cutOff func(why string) (reply, error),
+) (reply, error) {
 	if s.handler.isDraining() {
 		// The process that would take them over is about to end, and its worker runs no
 		// workflow any more: the calls may well end before either.
@@ -246,11 +254,11 @@ func (s *service) conclude(ctx context.Context, calls []*call, outcome func() (_
 	awaitAll(calls, leftOf(ctx))
 	answer, known, err := outcome()
 	if !known {
-		if _, final := errors.AsType[*nexus.OperationError](failure); !final {
+		why, refused := refusal(failure)
+		if !refused {
 			return reply{}, failure
 		}
-		// The operation has failed for good: nobody asks again.
-		err = failure
+		answer, err = cutOff(why) // and nobody asks again
 	}
 	for _, c := range calls {
 		if c == nil {
@@ -321,8 +329,7 @@ func (st *start) handOff(ctx context.Context, c *call) (reply, error) {
 	left, _ := remaining(st.req.options, st.lookup+time.Since(c.began))
 	running := &runningCall{TaskQueue: queue, Key: c.key, Left: st.leftOfAttempt(c)}
 	st.handler.running.owe(c)
-	answer, err := st.durable(ctx, durableState{Running: running, Left: left})
-	return answer, cutOff(err)
+	return st.durable(ctx, durableState{Running: running, Left: left})
 }
 
 // refusal returns why Temporal can never make a request durable, if that is what the
@@ -335,16 +342,9 @@ func refusal(err error) (why string, ok bool) {
 	return refused.Message, true
 }
 
-// cutOff makes of a refusal to be durable the end of a request that runs.
-func cutOff(err error) error {
-	why, refused := refusal(err)
-	if !refused {
-		return err
-	}
-	return failed(mcpnexus.NewError(mcpnexus.Error{
-		Type:    mcpnexus.ErrorTypeOutcomeUnknown,
-		Message: message(why + "; it was still running when the time of its Nexus request was over, and may have been carried out"),
-	}))
+// cutOff is the end of a request that runs and that nobody can take over.
+func (s *service) cutOff(op operation, req *request, why string) *mcpnexus.Error {
+	return s.unknownOutcome(op, req, "it was still running when the time of its Nexus request was over, and may have been carried out; "+why)
 }
 
 // leftOfAttempt is the time that a first attempt has left.
@@ -363,7 +363,7 @@ func (st *start) inline(ctx context.Context, key string) (reply, error) {
 	end := time.Now().Add(leftOf(ctx))
 	c := st.launchInline(ctx, key, end)
 	if st.temporal == nil { // where nobody cancels a Nexus request's context
-		defer context.AfterFunc(ctx, func() { c.cancel(errAbandoned) })()
+		defer st.handler.running.attend(ctx, c)()
 	}
 	var last <-chan time.Time
 	if bounded {
