@@ -98,7 +98,8 @@ func (c *Client) CallToolsAsync(ctx workflow.Context, calls []*mcp.CallToolParam
 type batch struct {
 	input   []byte // without its end
 	empty   int    // bytes of an input without calls
-	each    int    // bytes that the handler adds to each call, see newBatch
+	each    int    // bytes that the handler adds to each call: the options
+	policy  int    // bytes that are in each call's activity again
 	names   []string
 	results []workflow.Settable
 	request request
@@ -107,12 +108,10 @@ type batch struct {
 const batchEnd = "]}"
 
 func newBatch(c *Client) *batch {
-	b := &batch{request: request{service: c.service, operation: mcpnexus.OperationCallTools}}
-	// In the handler's history each call has the options, and an activity's policy.
-	b.each = len(c.request)
+	b := &batch{request: request{service: c.service, operation: mcpnexus.OperationCallTools}, each: len(c.request)}
 	if policy := c.options.Request.RetryPolicy; policy != nil {
 		for _, name := range policy.NonRetryableErrorTypes {
-			b.each += len(name) + len(`"",`)
+			b.policy += len(name) + len(`"",`)
 		}
 	}
 	b.input = append(b.input, '{')
@@ -133,7 +132,9 @@ func (b *batch) admits(call json.RawMessage) error {
 }
 
 func (b *batch) fits(call json.RawMessage) bool {
-	return len(b.results) < BatchSize && len(b.input)+len(",")+len(call)+len(batchEnd)+len(b.results)*b.each <= mcpnexus.MaxRequestBytes
+	size := len(b.input) + len(",") + len(call) + len(batchEnd) + len(b.results)*b.each
+	// The handler takes 3 MiB with the policies and what little else each call has.
+	return len(b.results) < BatchSize && size <= mcpnexus.MaxRequestBytes && size+len(b.results)*b.policy <= 5<<19
 }
 
 func (b *batch) add(name string, call json.RawMessage, result workflow.Settable) {

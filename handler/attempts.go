@@ -73,7 +73,7 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	unread := false
 	if activity.HasHeartbeatDetails(ctx) {
 		var last heartbeat
-		unread = activity.GetHeartbeatDetails(ctx, &last) != nil
+		unread = activity.GetHeartbeatDetails(ctx, &last) != nil || last.Unread
 		if last.Sent {
 			return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
 		}
@@ -100,14 +100,12 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	var result json.RawMessage
 	_, over := remaining(req.options, spent())
 	switch {
+	case single && unread: // whatever else: the next attempt would know even less
+		return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
 	case running.Err() != nil:
 		err = &unsent{context.Cause(running)} // it is not wanted any more
-	case single && unread:
-		return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
 	case over:
 		return nil, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
-	case !single && unread && pulse.unmark(ctx) != nil:
-		return nil, givenBack(before)
 	default:
 		if single {
 			req.beforeSending = pulse.mark

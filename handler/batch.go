@@ -230,6 +230,10 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 	}, func() (reply, error) {
 		return b.durable(ctx, states)
 	}, func(why string) (reply, error) {
+		if !slices.ContainsFunc(calls, func(c *call) bool { return c != nil && !c.hasEnded() }) && slices.ContainsFunc(calls, func(c *call) bool { return c != nil && c.stopped }) {
+			// Nothing is lost if Temporal asks another worker.
+			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errStopping.Error())
+		}
 		return b.answer(calls, why), nil
 	})
 }
@@ -369,6 +373,8 @@ func (b *batch) answer(calls []*call, why string) reply {
 	outcomes := make([]batchOutcome, len(calls))
 	for i, c := range calls {
 		switch {
+		case c == nil && why != "":
+			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, errors.New("not begun: "+why))
 		case c == nil:
 			notBegun := &timeoutError{what: "not begun", timeout: time.Since(b.began).Round(time.Millisecond), why: ", the time that the Nexus request had left"}
 			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, notBegun)

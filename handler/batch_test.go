@@ -327,13 +327,14 @@ func TestARequestThatItsClientGaveUpIsMadeAgainWhenItIsAskedForAgain(t *testing.
 	} {
 		t.Run(operation, func(t *testing.T) {
 			server := mcp.NewServer(&mcp.Implementation{Name: "c", Version: "1"}, nil)
-			runs := make(chan int32, 2)
+			runs := make(chan int32, 10)
 			var n atomic.Int32
 			server.AddTool(&mcp.Tool{Name: "t", InputSchema: map[string]any{"type": "object"}}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				run := n.Add(1)
 				runs <- run
 				if run == 1 {
 					<-ctx.Done()
+					return nil, ctx.Err()
 				}
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "ok"}}}, nil
 			})

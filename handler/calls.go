@@ -37,7 +37,7 @@ type call struct {
 	unclaimed *time.Timer
 	// kept is true when only the debt keeps the call from being forgotten.
 	kept bool
-	// attended is how many wait for it, see attend.
+	// attended is how often it was begun or joined, less those who have left, see attend.
 	attended int
 }
 
@@ -116,13 +116,14 @@ func (c *calls) begin(ctx context.Context, key string, room int) (_ *call, known
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.byKey[key]; found != nil {
+		found.attended++
 		return found, true
 	}
 	if c.running >= room || room != noLimit && c.kept >= rememberBytes {
 		return nil, false
 	}
 	c.running++
-	began := &call{key: key, began: time.Now(), ended: make(chan struct{})}
+	began := &call{key: key, began: time.Now(), ended: make(chan struct{}), attended: 1}
 	// It may outlive the Nexus request, and keeps its logger.
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	began.ctx = ctx
@@ -160,24 +161,23 @@ func (c *calls) end(call *call, o ending) {
 
 func (c *call) hasEnded() bool { return isClosed(c.ended) }
 
-// attend cancels a call when ctx ends and nobody else attends to it. Whoever waits no
-// longer for another reason calls leave.
+// attend cancels a call that was begun or joined when ctx ends, unless somebody else
+// attends to it. Whoever waits no longer for another reason calls leave.
 func (c *calls) attend(ctx context.Context, call *call) (leave func()) {
-	count := func(more int) (left int) {
+	left := func() (none bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		call.attended += more
-		return call.attended
+		call.attended--
+		return call.attended == 0
 	}
-	count(1)
 	stop := context.AfterFunc(ctx, func() {
-		if count(-1) == 0 {
+		if left() {
 			call.cancel(errAbandoned)
 		}
 	})
 	return func() {
 		if stop() {
-			count(-1)
+			left()
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (t *toolSet) of(tool string) (destructive, known bool) {
 // A toolList is what is known of the tools for one factory argument.
 type toolList struct {
 	tools *toolSet  // nil when not known
-	taken time.Time // when the server listed them
+	taken time.Time // when the server listed them, or would not
 	// former are the tools that were known before the server said that they changed.
 	former *toolSet
 	// absent are the tools that the handler itself listed in vain for, and when. A
@@ -275,7 +275,7 @@ func (d *declarations) end(key digest, ended *inquiry, tools *toolSet) {
 func (l *toolList) looked(sought map[digest]string, tools *toolSet, now time.Time) {
 	maps.DeleteFunc(l.absent, func(_ digest, since time.Time) bool { return now.Sub(since) >= askAgainAfter })
 	for key, tool := range sought {
-		if _, known := tools.of(tool); known || len(l.absent) >= maxAbsent {
+		if _, known := tools.of(tool); known || tools.refused || len(l.absent) >= maxAbsent {
 			continue
 		}
 		if l.absent == nil {
@@ -368,7 +368,7 @@ func (s *session) toolsKnown(tools *toolSet, since uint64) *toolSet {
 // of a server that refuses to list them or whose list is too large to be read.
 //
 // known is false when ctx ended before the tools were listed, or when listing them
-// failed for a reason that may pass.
+// failed for a reason that may pass. It then reports what an earlier list said.
 func (s *service) declaresDestructive(ctx context.Context, argument json.RawMessage, tool string, since time.Time, logger log.Logger) (destructive, known bool) {
 	for {
 		f := s.pool.declarations.ask(digestOf(argument), tool, since, time.Now())
@@ -381,10 +381,10 @@ func (s *service) declaresDestructive(ctx context.Context, argument json.RawMess
 		select {
 		case <-f.wait.done:
 		case <-ctx.Done():
-			return false, false
+			return s.pool.declarations.recall(digestOf(argument), tool), false
 		}
 		if f.wait.tools == nil {
-			return false, false
+			return s.pool.declarations.recall(digestOf(argument), tool), false
 		}
 		// One that was begun before may have missed a tool that is new.
 		if destructive, listed := f.wait.tools.of(tool); listed || !f.wait.begins.Before(since) {

@@ -570,6 +570,31 @@ func TestAServerThatCannotListItsToolsNowIsAskedAgain(t *testing.T) {
 	})
 }
 
+func TestWhatAnEarlierListSaidIsReportedWhileTheServerCannotListItsTools(t *testing.T) {
+	var away atomic.Bool
+	inner := rude.New(rude.Options{Annotations: map[string]json.RawMessage{"huge": json.RawMessage(destructive)}})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" && away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	s := askable(t, Server{Transport: HTTP{Endpoint: listener.URL}})
+	requireDeclares(t, s, "huge", true)
+	away.Store(true)
+	s.pool.declarations.memory(nil).forget() // as when the server says that they changed
+	for tool, want := range map[string]bool{"huge": true, "slow": false} {
+		declared, known := asks(t, s, "", tool)
+		require.False(t, known)
+		require.Equal(t, want, declared, tool)
+		declared, known = s.declaresDestructive(noTime, nil, tool, time.Now(), quiet())
+		require.False(t, known)
+		require.Equal(t, want, declared, tool)
+	}
+}
+
 func TestWhoeverDoesNotWaitDoesNotKnowAndTheNextDoes(t *testing.T) {
 	release := make(chan struct{})
 	var lists atomic.Int32

@@ -303,9 +303,9 @@ func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (co
 		if ctx.Err() != nil {
 			return converter.RawValue{}, ctx.Err()
 		}
-		if before, ok := givenBackBy(err); ok {
+		if isGivenBack(err) {
 			// Another worker makes the attempt: at once, unless that one gave it back too.
-			r.Attempts = before
+			r.Attempts = attemptsBefore(err)
 			if r.givenBack > 0 {
 				r.Delay = backoff(policyOf(mcpnexus.RequestOptions{}), r.givenBack)
 			}
@@ -411,7 +411,7 @@ func (r *durableRun) failed(ctx workflow.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if _, ok := givenBackBy(err); ok {
+	if isGivenBack(err) {
 		return nil
 	}
 	r.Attempts++
@@ -455,7 +455,7 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 	}
 	var beat heartbeat
 	// Only an attempt that is the only one says so. What cannot be read may say so.
-	if timeout.HasLastHeartbeatDetails() && (timeout.LastHeartbeatDetails(&beat) != nil && once(r.options) || beat.Sent) {
+	if timeout.HasLastHeartbeatDetails() && ((timeout.LastHeartbeatDetails(&beat) != nil || beat.Unread) && once(r.options) || beat.Sent) {
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
 	}
 	switch timeout.TimeoutType() {
@@ -508,15 +508,18 @@ func givenBack(attemptsBefore int32) error {
 	})
 }
 
-func givenBackBy(err error) (attemptsBefore int32, ok bool) {
+func isGivenBack(err error) bool {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
-	if !ok || app.Type() != errorTypeGivenBack {
-		return 0, false
-	}
-	if err := app.Details(&attemptsBefore); err != nil {
-		// To count anew would make more attempts than are allowed. The Temporal server
-		// repeats the workflow task until a codec can read it.
+	return ok && app.Type() == errorTypeGivenBack
+}
+
+// attemptsBefore is how many attempts were made before the one that was given back. To
+// count anew if it cannot be read would make more than are allowed: the Temporal server
+// repeats the workflow task until a codec can read it.
+func attemptsBefore(err error) (n int32) {
+	app, _ := errors.AsType[*temporal.ApplicationError](err)
+	if err := app.Details(&n); err != nil {
 		panic(fmt.Sprintf("nexusmcp handler: how many attempts were made cannot be read: %v", err))
 	}
-	return attemptsBefore, true
+	return n
 }

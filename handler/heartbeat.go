@@ -21,6 +21,9 @@ import (
 type heartbeat struct {
 	// Sent is set before a request is sent that must not be sent again.
 	Sent bool `json:"sent,omitempty"`
+	// Unread is set when the heartbeats of an earlier attempt could not be read, which
+	// may have said that.
+	Unread bool `json:"unread,omitempty"`
 	// Progress is what the MCP server reported last.
 	Progress *progressDetails `json:"progress,omitempty"`
 }
@@ -35,6 +38,7 @@ type pulse struct {
 	ctx      context.Context // the activity's
 	handler  *Handler
 	progress *atomic.Pointer[progressDetails]
+	unread   bool
 	// lost is called, once, when the attempt is not wanted any more.
 	lost func(error)
 	stop context.CancelFunc
@@ -44,10 +48,10 @@ type pulse struct {
 	sent bool
 }
 
-// beat begins to send heartbeats, until end is called. The first says that the request
-// was sent if an earlier attempt may have sent it.
-func (h *Handler) beat(ctx context.Context, sent bool, progress *atomic.Pointer[progressDetails], lost func(error)) *pulse {
-	p := &pulse{ctx: ctx, handler: h, sent: sent, progress: progress, lost: lost, done: make(chan struct{})}
+// beat begins to send heartbeats, until end is called. They say so if those of an
+// earlier attempt could not be read.
+func (h *Handler) beat(ctx context.Context, unread bool, progress *atomic.Pointer[progressDetails], lost func(error)) *pulse {
+	p := &pulse{ctx: ctx, handler: h, unread: unread, progress: progress, lost: lost, done: make(chan struct{})}
 	// Also when the activity's context has ended: the call takes a moment longer.
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go p.run(ctx)
@@ -96,7 +100,9 @@ func (p *pulse) details() heartbeat {
 }
 
 // latest is what there is to tell. The caller holds p.mu.
-func (p *pulse) latest() heartbeat { return heartbeat{Sent: p.sent, Progress: p.progress.Load()} }
+func (p *pulse) latest() heartbeat {
+	return heartbeat{Sent: p.sent, Unread: p.unread, Progress: p.progress.Load()}
+}
 
 func (p *pulse) record(ctx context.Context) error {
 	p.mu.Lock()

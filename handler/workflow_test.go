@@ -3,6 +3,7 @@ package handler
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -155,9 +156,8 @@ func TestWhatANewerVersionHasWrittenIsLeftToItsWorkers(t *testing.T) {
 			env := quietSuite().NewTestActivityEnvironment()
 			env.RegisterActivity(h.services["s"].attemptActivity)
 			_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{}`)))
-			before, ok := givenBackBy(err)
-			assert.True(t, ok, "%v", err)
-			assert.Equal(t, int32(2), before)
+			require.True(t, isGivenBack(err), "%v", err)
+			assert.Equal(t, int32(2), attemptsBefore(err))
 		})
 	}
 }
@@ -281,25 +281,47 @@ func TestARequestThatMayBeSentOnceIsNotSentAfterHeartbeatsThatCannotBeRead(t *te
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
 	h.mocked = true
-	for attempts, want := range map[int32]int32{1: 0, 2: 1} {
-		env := quietSuite().NewTestActivityEnvironment()
-		env.RegisterActivity(h.services["s"].attemptActivity)
-		env.SetHeartbeatDetails("of an older key")
-		in := durableRequest{
-			Service: "s", Operation: mcpnexus.OperationCallTool, RequestID: "id",
-			Options: writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: attempts}}),
-		}
-		_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
-		assert.Equal(t, want, calls.Load())
-		if attempts == 1 {
-			failure, ok := mcpnexus.ErrorFrom(err)
-			require.True(t, ok, "%v", err)
-			assert.Equal(t, mcpnexus.ErrorTypeOutcomeUnknown, failure.Type)
-		} else {
-			assert.NoError(t, err)
-		}
-		calls.Store(0)
+	for _, c := range []struct {
+		allowed int32 // attempts
+		stops   bool  // the worker
+		details any   // of the heartbeats before
+		sent    int32
+		want    func(error) bool
+	}{
+		{1, false, "of an older key", 0, isUnknownOutcome},
+		{1, false, heartbeat{Unread: true}, 0, isUnknownOutcome},
+		{1, true, "of an older key", 0, isUnknownOutcome},
+		{2, false, "of an older key", 1, func(err error) bool { return err == nil }},
+		{2, false, heartbeat{Unread: true}, 1, func(err error) bool { return err == nil }},
+		{2, true, "of an older key", 0, isGivenBack},
+	} {
+		t.Run(fmt.Sprintf("%+v", c.details)+fmt.Sprintf(", %d attempts, stops: %v", c.allowed, c.stops), func(t *testing.T) {
+			calls.Store(0)
+			env := quietSuite().NewTestActivityEnvironment()
+			attempt := func(ctx context.Context, in durableRequest, params converter.RawValue) (any, error) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				defer cancel(nil)
+				if c.stops {
+					cancel(worker.ErrWorkerShutdown)
+				}
+				return h.services["s"].attemptActivity(ctx, in, params)
+			}
+			env.RegisterActivity(attempt)
+			env.SetHeartbeatDetails(c.details)
+			in := durableRequest{
+				Service: "s", Operation: mcpnexus.OperationCallTool, RequestID: "id",
+				Options: writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: c.allowed}}),
+			}
+			_, err := env.ExecuteActivity(attempt, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
+			assert.True(t, c.want(err), "%v", err)
+			assert.Equal(t, c.sent, calls.Load())
+		})
 	}
+}
+
+func isUnknownOutcome(err error) bool {
+	failure, ok := mcpnexus.ErrorFrom(err)
+	return ok && failure.Type == mcpnexus.ErrorTypeOutcomeUnknown
 }
 
 // The Temporal server keeps a failure of more than 4 KB, after which an activity is tried

@@ -25,12 +25,12 @@ const MaxBatchCalls = 500
 // refuses the batch with BAD_REQUEST, and nothing is sent.
 //
 // If one call is to be durable from its first attempt, all are: one with
-// [ExecutionDurable], one that may be made only once, or one of a server that does
-// not list its tools.
+// [ExecutionDurable], one that may be made only once, or one of which it is not known
+// in time what its tool declares.
 //
 // A batch has at most [MaxBatchCalls] calls and [MaxRequestBytes] of JSON. Its calls
-// have at most 3 MiB, counting for each the options and trace headers that it has
-// from the batch.
+// have at most 3 MiB, counting for each the names, options and trace headers that it
+// has from the batch.
 type CallToolsParams struct {
 	// Meta carries, under [MetaKeyOptions], the [RequestOptions] of every call that
 	// has none in its own _meta. Nothing else in it is used.

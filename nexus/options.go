@@ -72,8 +72,8 @@ type RequestOptions struct {
 	// "TemporalTimeout:StartToClose" for an attempt that timed out. With a
 	// MaximumAttempts of 1 the request reaches the server at most once. Nil means
 	// Temporal's default policy, except for a tool that declares itself
-	// destructive and not idempotent: at most once. So are calls of a server that
-	// does not list its tools, but not with [ExecutionInline].
+	// destructive and not idempotent: at most once. So is a call while it is not known
+	// what its tool declares, but not with [ExecutionInline].
 	RetryPolicy *temporal.RetryPolicy
 	// Execution is where the request runs. Empty means [ExecutionAuto].
 	Execution Execution

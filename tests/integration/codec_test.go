@@ -85,25 +85,17 @@ func (c boundCodec) Decode(in []*commonpb.Payload) ([]*commonpb.Payload, error) 
 	return out, nil
 }
 
-// dialEncoded returns a client with the codec, which has error messages encoded too.
-func dialEncoded(t *testing.T, namespace string, options ...grpc.DialOption) client.Client {
-	t.Helper()
-	o := temporalServer.ClientOptions(namespace)
-	o.Logger = newLogger()
-	o.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), boundCodec{})
+// withBoundCodec has error messages encoded too.
+func withBoundCodec(o *client.Options) {
+	withCodec(boundCodec{})(o)
 	o.FailureConverter = temporal.NewDefaultFailureConverter(temporal.DefaultFailureConverterOptions{DataConverter: o.DataConverter, EncodeCommonAttributes: true})
-	o.ConnectionOptions.DialOptions = append(o.ConnectionOptions.DialOptions, options...)
-	c, err := client.DialContext(t.Context(), o)
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
 }
 
-func publishEncoded(t *testing.T, options handler.Options, platform ...grpc.DialOption) *path {
+func publishEncoded(t *testing.T, options handler.Options, platform ...func(*client.Options)) *path {
 	t.Helper()
 	plugin, err := handler.NewPlugin(options)
 	require.NoError(t, err)
-	return publishBetween(t, dialEncoded(t, platformNamespace, platform...), dialEncoded(t, appNamespace), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+	return publishBetween(t, dialFor(t, platformNamespace, append(platform, withBoundCodec)...), dialFor(t, appNamespace, withBoundCodec), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 }
 
 func TestACodecThatBothSidesHaveMakesNoDifference(t *testing.T) {
@@ -178,7 +170,7 @@ func TestAnAtMostOnceCallIsSentOnceAlsoIfHeartbeatsCanBeReadForTheirWorkflowOnly
 	t.Parallel()
 	server, transport := rudeHTTP(t, rude.Options{})
 	var first lostAttempt
-	p := publishEncoded(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, DrainTimeout: time.Second}, grpc.WithChainUnaryInterceptor(first.intercept))
+	p := publishEncoded(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, DrainTimeout: time.Second}, withInterceptor(first.intercept))
 	run := p.start(t, func(ctx workflow.Context) error {
 		c := &complaints{}
 		client := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}})
@@ -206,7 +198,7 @@ func TestAnAtMostOnceCallThatWasNotSentIsSentByTheNextAttemptAlsoIfHeartbeatsCan
 	// The first attempt waits for its connection for eight seconds, and is missed after
 	// ten. No call may open a connection before.
 	p := publishEncoded(t, handler.Options{Servers: []handler.Server{{Name: "effects", Transport: handler.HTTP{Endpoint: listener.URL}, ConnectTimeout: 8 * time.Second}}},
-		grpc.WithChainUnaryInterceptor(first.intercept))
+		withInterceptor(first.intercept))
 	run := p.start(t, func(ctx workflow.Context) error {
 		_, err := p.client("effects", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}}).
 			CallTool(ctx, &mcp.CallToolParams{Name: effects.Work, Arguments: effects.Arguments{Call: "once"}})
@@ -288,12 +280,7 @@ func TestACodecThatFailsForHeartbeatsEndsNoWorker(t *testing.T) {
 			t.Parallel()
 			server, transport := rudeHTTP(t, rude.Options{})
 			codec := ailingCodec{panics, new(atomic.Int32)}
-			o := temporalServer.ClientOptions(platformNamespace)
-			o.Logger = newLogger()
-			o.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec)
-			platform, err := client.DialContext(t.Context(), o)
-			require.NoError(t, err)
-			t.Cleanup(platform.Close)
+			platform := dialFor(t, platformNamespace, withCodec(codec))
 			plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}})
 			require.NoError(t, err)
 			p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
@@ -373,12 +360,7 @@ func TestARequestThatOnlyTheDurableWorkflowMakesTooLargeFailsOnceAndLosesNoAnswe
 				t.Run(fmt.Sprintf("%s, %s, batch %v", name, c.name, batch), func(t *testing.T) {
 					t.Parallel()
 					server, transport := rudeHTTP(t, rude.Options{})
-					o := temporalServer.ClientOptions(platformNamespace)
-					o.Logger = newLogger()
-					o.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), paddingCodec{padding})
-					platform, err := client.DialContext(t.Context(), o)
-					require.NoError(t, err)
-					t.Cleanup(platform.Close)
+					platform := dialFor(t, platformNamespace, withCodec(paddingCodec{padding}))
 					plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: time.Second})
 					require.NoError(t, err)
 					p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})

@@ -73,12 +73,7 @@ func TestEveryRecordedWayOfADurableRequestReplays(t *testing.T) {
 			options := handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 300 * time.Millisecond}
 			plugin, err := handler.NewPlugin(options)
 			require.NoError(t, err)
-			clientOptions := temporalServer.ClientOptions(platformNamespace)
-			clientOptions.Identity, clientOptions.Logger = "recorder", newLogger()
-			recorder, err := client.DialContext(t.Context(), clientOptions)
-			require.NoError(t, err)
-			t.Cleanup(recorder.Close)
-			p := publishFor(t, recorder, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+			p := publishFor(t, dialFor(t, platformNamespace, asRecorder), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 			run := p.start(t, func(ctx workflow.Context) error {
 				ctx, cancel := workflow.WithCancel(ctx)
 				if way.cancel > 0 {

@@ -135,7 +135,7 @@ func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
 		"it was terminated": {func(t *testing.T, run client.WorkflowRun) {
 			require.NoError(t, appClient.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "enough"))
 		}, true, 5 * time.Minute},
-		"it has timed out": {func(t *testing.T, run client.WorkflowRun) {}, true, 10 * time.Second},
+		"it has timed out": {func(t *testing.T, run client.WorkflowRun) {}, true, 30 * time.Second},
 		"it has failed": {func(t *testing.T, run client.WorkflowRun) {
 			require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", "failure"))
 		}, true, 5 * time.Minute},
@@ -169,7 +169,7 @@ func TestARequestWhoseWorkflowHasEndedIsCancelledAtTheServer(t *testing.T) {
 					}
 					return ctx.Err()
 				})
-				require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return server.Stats().Calls["slow"] == 1 }, 25*time.Second, time.Millisecond)
 				c.end(t, run)
 				if c.cancelled {
 					require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, takes-5*time.Second, 5*time.Millisecond, "before it ends by itself")
@@ -415,18 +415,13 @@ func TestAServerMayHaveAnyName(t *testing.T) {
 // stopping; and the workflow's first task may have gone to that process too.
 func TestAStoppingWorkerGivesBackWhatIsAboutToBeAskedFor(t *testing.T) {
 	t.Parallel()
-	options := temporalServer.ClientOptions(platformNamespace)
-	options.Logger = newLogger()
-	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(
+	first := dialFor(t, platformNamespace, withInterceptor(
 		func(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			if strings.HasSuffix(method, "/RespondWorkflowTaskCompleted") {
 				return nil // it is lost
 			}
 			return next(ctx, method, in, out, connection, o...)
 		}))
-	first, err := client.DialContext(t.Context(), options)
-	require.NoError(t, err)
-	t.Cleanup(first.Close)
 
 	server, transport := rudeHTTP(t, rude.Options{})
 	newWorker := func() worker.Options {
@@ -506,12 +501,7 @@ func TestACallThatIsCancelledBeforeItsProcessWasAskedForItIsCancelledAtTheServer
 	t.Parallel()
 	server, transport := rudeHTTP(t, rude.Options{})
 	polls := heldPolls{release: make(chan struct{})}
-	o := temporalServer.ClientOptions(platformNamespace)
-	o.Logger = newLogger()
-	o.ConnectionOptions.DialOptions = append(o.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(polls.intercept))
-	platform, err := client.DialContext(t.Context(), o)
-	require.NoError(t, err)
-	t.Cleanup(platform.Close)
+	platform := dialFor(t, platformNamespace, withInterceptor(polls.intercept))
 	plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 100 * time.Millisecond})
 	require.NoError(t, err)
 	p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})

@@ -20,9 +20,11 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
 
 	"github.com/nexusmcp/nexusmcp/caller"
 	"github.com/nexusmcp/nexusmcp/endpoints"
@@ -76,10 +78,39 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-func dial(ctx context.Context, namespace string) (client.Client, error) {
+func dial(ctx context.Context, namespace string, adapt ...func(*client.Options)) (client.Client, error) {
 	options := temporalServer.ClientOptions(namespace)
 	options.Logger = newLogger()
+	for _, f := range adapt {
+		f(&options)
+	}
 	return client.DialContext(ctx, options)
+}
+
+// dialFor returns a test's own client.
+func dialFor(t *testing.T, namespace string, adapt ...func(*client.Options)) client.Client {
+	t.Helper()
+	c, err := dial(t.Context(), namespace, adapt...)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// withInterceptor has all of a client's requests go through the interceptor.
+func withInterceptor(interceptor grpc.UnaryClientInterceptor) func(*client.Options) {
+	return func(o *client.Options) {
+		o.ConnectionOptions.DialOptions = append(o.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(interceptor))
+	}
+}
+
+// asRecorder gives a client an identity that is the same wherever a history is recorded.
+func asRecorder(o *client.Options) { o.Identity = "recorder" }
+
+// withCodec has a client's payloads encoded.
+func withCodec(codec converter.PayloadCodec) func(*client.Options) {
+	return func(o *client.Options) {
+		o.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec)
+	}
 }
 
 func newLogger() log.Logger {

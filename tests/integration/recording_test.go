@@ -43,12 +43,7 @@ func TestEveryRecordedWorkflowSucceedsOnAServerAndReplays(t *testing.T) {
 	_, err := endpoints.Apply(t.Context(), platformClient.OperatorService(), endpoints.Spec{Name: recorded.Endpoint, TargetNamespace: platformNamespace, TaskQueue: queue}, endpoints.Options{})
 	require.NoError(t, err)
 
-	options := temporalServer.ClientOptions(appNamespace)
-	options.Identity = "recorder"
-	options.Logger = newLogger()
-	recorder, err := client.DialContext(t.Context(), options)
-	require.NoError(t, err)
-	t.Cleanup(recorder.Close)
+	recorder := dialFor(t, appNamespace, asRecorder)
 	app := worker.New(recorder, queue, worker.Options{DeadlockDetectionTimeout: busy})
 	for _, w := range recorded.Workflows() {
 		app.RegisterWorkflowWithOptions(w.Run, workflow.RegisterOptions{Name: w.Name})
