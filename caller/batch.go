@@ -133,8 +133,9 @@ func (b *batch) admits(call json.RawMessage) error {
 
 func (b *batch) fits(call json.RawMessage) bool {
 	size := len(b.input) + len(",") + len(call) + len(batchEnd) + len(b.results)*b.each
-	// The handler takes 3 MiB with the policies and what little else each call has.
-	return len(b.results) < BatchSize && size <= mcpnexus.MaxRequestBytes && size+len(b.results)*b.policy <= 5<<19
+	// Of the 3 MiB that the handler takes, policies included, half a MiB is for what else it
+	// counts.
+	return len(b.results) < BatchSize && size <= mcpnexus.MaxRequestBytes && size+len(b.results)*b.policy <= 3<<20-512<<10
 }
 
 func (b *batch) add(name string, call json.RawMessage, result workflow.Settable) {

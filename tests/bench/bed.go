@@ -52,16 +52,14 @@ type bed struct {
 	number   atomic.Int64 // of the next endpoint or workflow
 }
 
-// newBed starts them. The server keeps its state in databaseFile, or in memory if that
-// is empty.
-func newBed(ctx context.Context, tool *toolServer, databaseFile string) (_ *bed, err error) {
+func newBed(ctx context.Context, tool *toolServer) (_ *bed, err error) {
 	b := &bed{tool: tool}
 	defer func() {
 		if err != nil {
 			b.close()
 		}
 	}()
-	server, err := devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}, DatabaseFile: databaseFile})
+	server, err := devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}})
 	if err != nil {
 		return nil, err
 	}

@@ -5,15 +5,13 @@
 //	go run ./tests/bench           a table, in about three minutes
 //	go run ./tests/bench -json     one JSON object
 //	go run ./tests/bench -quick    fewer rounds, in half a minute
-//	go run ./tests/bench -memory   with the Temporal server's state in memory
 //
 // # What is compared
 //
 // One process holds the Temporal server of examples/devserver, at its default
 // limits, a worker that publishes in one namespace and one that runs workflows in
-// another. The Temporal server keeps its state in a file, as every server whose
-// workflows shall survive it does; in memory its writes cost next to nothing. The MCP
-// server, on loopback or over stdio, is a program of its own, toolserver. The ways to call the same tool are
+// another. The MCP server, on loopback or over stdio, is a program of its own,
+// toolserver. The ways to call the same tool are
 //
 //	MCP session       mcp.ClientSession.CallTool, without Temporal
 //	hand-written      a nexus.NewSyncOperation around that session
@@ -98,7 +96,6 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 	flags.SetOutput(io.Discard) // a mistake is one line, which execute writes
 	asJSON := flags.Bool("json", false, "print one JSON object instead of the table")
 	quick := flags.Bool("quick", false, "fewer rounds, and a slow call of 4 seconds instead of 15")
-	inMemory := flags.Bool("memory", false, "keep the Temporal server's state in memory instead of a file")
 	err := flags.Parse(arguments)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -114,7 +111,6 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 	if *quick {
 		plan = short
 	}
-	plan.inMemory = *inMemory
 	table := out
 	if *asJSON {
 		table = io.Discard

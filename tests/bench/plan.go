@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 )
@@ -23,8 +22,6 @@ type plan struct {
 	overhead      int // rounds of overheadBlock calls
 	// slow is how long the tool of handOff takes.
 	slow time.Duration
-	// inMemory has the Temporal server keep its state in memory instead of a file.
-	inMemory bool
 }
 
 type sized struct{ bytes, rounds int }
@@ -61,17 +58,13 @@ type measured struct {
 // error tells which of the JSON's numbers could not be measured.
 func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 	began := time.Now()
+	fmt.Fprintf(out, "%s/%s, %d CPUs, %s\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	m := &measured{}
 	dir, err := os.MkdirTemp("", "nexusmcp-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	databaseFile, state := filepath.Join(dir, "temporal.db"), "a file"
-	if plan.inMemory {
-		databaseFile, state = "", "memory"
-	}
-	fmt.Fprintf(out, "%s/%s, %d CPUs, %s, Temporal's state in %s\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), state)
 	program, err := buildToolServer(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -90,7 +83,7 @@ func measure(ctx context.Context, plan plan, out io.Writer) (*measured, error) {
 		return nil, fmt.Errorf("caller_overhead_us: %w", err)
 	}
 
-	bed, err := newBed(ctx, tool, databaseFile)
+	bed, err := newBed(ctx, tool)
 	if err != nil {
 		return nil, err
 	}
