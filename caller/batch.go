@@ -135,7 +135,7 @@ func (b *batch) fits(call json.RawMessage) bool {
 	size := len(b.input) + len(",") + len(call) + len(batchEnd) + len(b.results)*b.each
 	// Of the 3 MiB that the handler takes, policies included, half a MiB is for what else it
 	// counts.
-	return len(b.results) < BatchSize && size <= mcpnexus.MaxRequestBytes && size+len(b.results)*b.policy <= 3<<20-512<<10
+	return len(b.results) < BatchSize && size <= mcpnexus.MaxRequestBytes && size+(len(b.results)+1)*b.policy <= 3<<20-512<<10
 }
 
 func (b *batch) add(name string, call json.RawMessage, result workflow.Settable) {

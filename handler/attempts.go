@@ -40,16 +40,32 @@ func isCancelled(err error) bool {
 func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (any, error) {
 	info := activity.GetInfo(ctx)
 	before := in.Attempts + info.Attempt - 1 // attempts that were made
+	options, err := readOptions(in.Options)
+	// What an earlier attempt has left comes first: the activity that follows on one that
+	// is given back finds nothing of it. Of what cannot be read nobody knows whether it
+	// says that the request was sent.
+	unread := false
+	giveBack := givenBack(before)
+	if activity.HasHeartbeatDetails(ctx) {
+		var last heartbeat
+		unread = activity.GetHeartbeatDetails(ctx, &last) != nil || last.Unread
+		unknown := s.last(s.unknownOutcome(operation{name: in.Operation}, &request{subject: in.Subject}, outcomeUnknown))
+		if last.Sent {
+			return nil, unknown
+		}
+		if mayBeOnly := err != nil || once(options) || in.Operation == mcpnexus.OperationCallTool && options.RetryPolicy == nil; unread && mayBeOnly {
+			giveBack = unknown
+		}
+	}
 	if !s.handler.begin() {
-		return nil, givenBack(before)
+		return nil, giveBack
 	}
 	defer s.handler.calls.Done()
 	i := slices.IndexFunc(operations, func(op operation) bool { return op.name == in.Operation })
-	options, err := readOptions(in.Options)
 	if i < 0 || err != nil {
 		// A worker of a newer version wrote it, and there may be others like it.
 		s.handler.logger(ctx).Warn("A request of a newer version of the handler cannot be understood", "MCPServer", s.name, "operation", in.Operation, "error", err)
-		return nil, givenBack(before)
+		return nil, giveBack
 	}
 	op := operations[i]
 	req := &request{options: options, id: in.RequestID}
@@ -69,15 +85,6 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		}
 	}
 
-	// Of what cannot be read nobody knows whether it says that the request was sent.
-	unread := false
-	if activity.HasHeartbeatDetails(ctx) {
-		var last heartbeat
-		unread = activity.GetHeartbeatDetails(ctx, &last) != nil || last.Unread
-		if last.Sent {
-			return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
-		}
-	}
 	spent := func() time.Duration { return 0 }
 	if in.Left > 0 {
 		spent = func() time.Duration {

@@ -176,8 +176,9 @@ func (c *calls) attend(ctx context.Context, call *call) (leave func()) {
 		}
 	})
 	return func() {
-		if stop() {
-			left()
+		// A context that has just ended may not have come to what is to follow on that.
+		if stop() && left() && ctx.Err() != nil {
+			call.cancel(errAbandoned)
 		}
 	}
 }

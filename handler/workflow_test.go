@@ -319,6 +319,45 @@ func TestARequestThatMayBeSentOnceIsNotSentAfterHeartbeatsThatCannotBeRead(t *te
 	}
 }
 
+// The activity that follows on one that was given back has no heartbeats.
+func TestAWorkerThatCannotMakeAnAttemptDoesNotForgetThatTheRequestMayHaveBeenSent(t *testing.T) {
+	once := writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}})
+	often := writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 5}})
+	future := json.RawMessage(`{"retryPolicy":{"maximumAttempts":1},"urgency":"high"}`)
+	for _, c := range []struct {
+		name    string
+		options json.RawMessage
+		closed  bool
+		details any
+		want    func(error) bool
+	}{
+		{"sent, and the worker stops", once, true, heartbeat{Sent: true}, isUnknownOutcome},
+		{"sent, and the options are newer", future, false, heartbeat{Sent: true}, isUnknownOutcome},
+		{"perhaps sent, and the worker stops", once, true, "of an older key", isUnknownOutcome},
+		{"perhaps sent, by a tool that may be destructive", nil, true, "of an older key", isUnknownOutcome},
+		{"perhaps sent, and the options are newer", future, false, heartbeat{Unread: true}, isUnknownOutcome},
+		{"perhaps sent, and to be sent again", often, true, "of an older key", isGivenBack},
+		{"not sent", once, true, heartbeat{}, isGivenBack},
+		{"not sent, and the options are newer", future, false, heartbeat{}, isGivenBack},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+			h.mocked = true
+			if c.closed {
+				require.NoError(t, h.Close(t.Context()))
+			}
+			env := quietSuite().NewTestActivityEnvironment()
+			env.RegisterActivity(h.services["s"].attemptActivity)
+			env.SetHeartbeatDetails(c.details)
+			in := durableRequest{Service: "s", Operation: mcpnexus.OperationCallTool, RequestID: "id", Options: c.options}
+			_, err = env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
+			assert.True(t, c.want(err), "%v", err)
+		})
+	}
+}
+
 func isUnknownOutcome(err error) bool {
 	failure, ok := mcpnexus.ErrorFrom(err)
 	return ok && failure.Type == mcpnexus.ErrorTypeOutcomeUnknown
