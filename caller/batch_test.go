@@ -271,6 +271,30 @@ func TestOptionsThatTakeMuchMakeBatchesSmaller(t *testing.T) {
 	assert.Equal(t, 25, calls)
 }
 
+// The handler counts what an activity's policy has of them for each call, and takes 3 MiB.
+func TestErrorTypesThatTakeMuchMakeBatchesSmaller(t *testing.T) {
+	for size, most := range map[int]int{800 << 10: 1, 90 << 10: 17} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			h := newHarness(t, answerEach(mirrored))
+			options := caller.Options{Request: mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{NonRetryableErrorTypes: []string{strings.Repeat("x", size)}}}}
+			h.mustRun(func(ctx workflow.Context) error {
+				for _, o := range caller.NewClient(endpoint, weather, options).CallTools(ctx, forecasts(25)) {
+					assert.NoError(t, o.Err)
+				}
+				return nil
+			})
+			calls := 0
+			for _, input := range h.inputs() {
+				var batch mcpnexus.CallToolsParams
+				require.NoError(t, json.Unmarshal([]byte(input), &batch))
+				assert.LessOrEqual(t, len(batch.Calls), most)
+				calls += len(batch.Calls)
+			}
+			assert.Equal(t, 25, calls)
+		})
+	}
+}
+
 func TestNoCallsAreNoOperation(t *testing.T) {
 	h := newHarness(t, nil)
 	h.mustRun(func(ctx workflow.Context) error {

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -264,4 +265,45 @@ func TestOperationsAreToldApart(t *testing.T) {
 	}
 	assert.Len(t, keys, 16)
 	assert.Equal(t, callKey("a", "b", "c", nil), callKey("a", "b", "c", nil))
+}
+
+// A lateContext is done, and what is to follow on that has not come about yet.
+type lateContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c lateContext) Done() <-chan struct{}            { return c.done }
+func (c lateContext) AfterFunc(func()) func() bool     { return func() bool { return true } }
+func (c lateContext) Value(any) any                    { return nil }
+func (c lateContext) Deadline() (_ time.Time, ok bool) { return time.Time{}, false }
+
+func (c lateContext) Err() error {
+	if isClosed(c.done) {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestACallWhoseOnlyClientHasJustLeftIsCancelled(t *testing.T) {
+	for name, c := range map[string]struct{ joined, gone, want bool }{
+		"it has gone":                        {gone: true, want: true},
+		"it has its answer":                  {gone: false, want: false},
+		"it has gone, and another waits yet": {joined: true, gone: true, want: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := newCalls(&sync.WaitGroup{})
+			call, _ := calls.begin(t.Context(), "a", maxRunning)
+			if c.joined {
+				calls.begin(t.Context(), "a", maxRunning)
+			}
+			client := lateContext{done: make(chan struct{})}
+			leave := calls.attend(client, call)
+			if c.gone {
+				close(client.done)
+			}
+			leave()
+			assert.Equal(t, c.want, errors.Is(context.Cause(call.ctx), errAbandoned))
+		})
+	}
 }

@@ -285,12 +285,7 @@ func TestACodecThatFailsForHeartbeatsEndsNoWorker(t *testing.T) {
 			require.NoError(t, err)
 			p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 			run := p.start(t, func(ctx workflow.Context) error {
-				within, cancel := workflow.WithCancel(ctx)
-				once := mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}
-				future := p.client("rude", caller.Options{Request: once}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
-				workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
-				cancel()
-				_, err := future.Get(ctx)
+				err := p.callUntilSignal(ctx, mcpnexus.RequestOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}, "silent")
 				var canceled *temporal.CanceledError
 				if !errors.As(err, &canceled) {
 					return fmt.Errorf("got %w", err)

@@ -257,12 +257,7 @@ func TestACallThatRunsWhenItsWorkflowIsCancelledIsCancelledOnce(t *testing.T) {
 	server, transport := rudeHTTP(t, rude.Options{})
 	p := publishWith(t, handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 100 * time.Millisecond})
 	run := p.start(t, func(ctx workflow.Context) error {
-		within, cancel := workflow.WithCancel(ctx)
-		future := p.client("rude", caller.Options{Request: handedOff()}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
-		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
-		cancel()
-		_, err := future.Get(ctx)
-		return err
+		return p.callUntilSignal(ctx, handedOff(), "silent")
 	})
 	within(t, func() bool {
 		id, found := durableRun(history(t, run))
@@ -312,12 +307,7 @@ func TestACallThatIsCancelledWhileItIsFoundOutWhatItsToolDeclaresIsNotSent(t *te
 	t.Cleanup(listener.Close)
 	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
 	run := p.start(t, func(ctx workflow.Context) error {
-		within, cancel := workflow.WithCancel(ctx)
-		future := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}}).CallToolAsync(within, &mcp.CallToolParams{Name: "echo"})
-		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
-		cancel()
-		_, err := future.Get(ctx)
-		return err
+		return p.callUntilSignal(ctx, mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}, "echo")
 	})
 	within(t, func() bool { return server.Stats().Handshakes > 0 })
 	require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
@@ -506,11 +496,7 @@ func TestACallThatIsCancelledBeforeItsProcessWasAskedForItIsCancelledAtTheServer
 	require.NoError(t, err)
 	p := publishFor(t, platform, worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 	run := p.start(t, func(ctx workflow.Context) error {
-		within, cancel := workflow.WithCancel(ctx)
-		future := p.client("rude", caller.Options{Request: handedOff()}).CallToolAsync(within, &mcp.CallToolParams{Name: "silent"})
-		workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
-		cancel()
-		_, err := future.Get(ctx)
+		err := p.callUntilSignal(ctx, handedOff(), "silent")
 		var canceled *temporal.CanceledError
 		if !errors.As(err, &canceled) {
 			return fmt.Errorf("got %w", err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/nexusmcp/nexusmcp/examples/devserver"
 	"github.com/nexusmcp/nexusmcp/handler"
 	"github.com/nexusmcp/nexusmcp/internal/rude"
+	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
 // Namespaces of the two sides.
@@ -195,6 +197,17 @@ func runBody(ctx workflow.Context) error {
 		return fmt.Errorf("the test has ended")
 	}
 	return body.(func(workflow.Context) error)(ctx)
+}
+
+// callUntilSignal calls a tool until the signal "cancel" comes, and returns the call's
+// error.
+func (p *path) callUntilSignal(ctx workflow.Context, request mcpnexus.RequestOptions, tool string) error {
+	within, cancel := workflow.WithCancel(ctx)
+	future := p.client("rude", caller.Options{Request: request}).CallToolAsync(within, &mcp.CallToolParams{Name: tool})
+	workflow.GetSignalChannel(ctx, "cancel").Receive(ctx, nil)
+	cancel()
+	_, err := future.Get(ctx)
+	return err
 }
 
 // start runs body as a workflow in the callers' namespace.
