@@ -31,7 +31,21 @@ var (
 
 // isCancelled reports whether a call has ended because nobody wants its outcome.
 func isCancelled(err error) bool {
-	return errors.Is(err, errCancelled) || errors.Is(err, errCallerGone) || errors.Is(err, errUnclaimed)
+	_, cut := errors.AsType[*cutOffError](err)
+	return cut || slices.ContainsFunc([]error{errCancelled, errCallerGone, errUnclaimed, errAbandoned}, func(reason error) bool { return errors.Is(err, reason) })
+}
+
+// An attempt is one of a durable request's, made by an activity.
+type attempt struct {
+	*service
+	durableRequest
+	op     operation
+	req    *request
+	before int32                // attempts that were made
+	spent  func() time.Duration // of the ScheduleToCloseTimeout
+	pulse  *pulse
+	// single says that the request is sent at most once.
+	single bool
 }
 
 // attemptActivity makes one attempt. Its result is a converter.RawValue, or nil with an
@@ -39,97 +53,119 @@ func isCancelled(err error) bool {
 // nothing of an empty one would put its own error in the place of the attempt's.
 func (s *service) attemptActivity(ctx context.Context, in durableRequest, params converter.RawValue) (any, error) {
 	info := activity.GetInfo(ctx)
-	before := in.Attempts + info.Attempt - 1 // attempts that were made
+	a := &attempt{service: s, durableRequest: in, before: in.Attempts + info.Attempt - 1}
 	options, err := readOptions(in.Options)
-	// What an earlier attempt has left comes first: the activity that follows on one that
-	// is given back finds nothing of it. Of what cannot be read nobody knows whether it
-	// says that the request was sent.
-	unread := false
-	giveBack := givenBack(before)
-	if activity.HasHeartbeatDetails(ctx) {
-		var last heartbeat
-		unread = activity.GetHeartbeatDetails(ctx, &last) != nil || last.Unread
-		unknown := s.last(s.unknownOutcome(operation{name: in.Operation}, &request{subject: in.Subject}, outcomeUnknown))
-		if last.Sent {
-			return nil, unknown
-		}
-		if mayBeOnly := err != nil || once(options) || in.Operation == mcpnexus.OperationCallTool && options.RetryPolicy == nil; unread && mayBeOnly {
-			giveBack = unknown
-		}
+	earlier := a.inherit(ctx, options, err)
+	if earlier.end != nil {
+		return nil, earlier.end
 	}
 	if !s.handler.begin() {
-		return nil, giveBack
+		return nil, earlier.ifNotMade
 	}
 	defer s.handler.calls.Done()
 	i := slices.IndexFunc(operations, func(op operation) bool { return op.name == in.Operation })
 	if i < 0 || err != nil {
 		// A worker of a newer version wrote it, and there may be others like it.
 		s.handler.logger(ctx).Warn("A request of a newer version of the handler cannot be understood", "MCPServer", s.name, "operation", in.Operation, "error", err)
-		return nil, giveBack
+		return nil, earlier.ifNotMade
 	}
-	op := operations[i]
-	req := &request{options: options, id: in.RequestID}
-	if err := json.Unmarshal(params.Payload().GetData(), &req.params); err != nil {
+	a.op, a.req = operations[i], &request{options: options, id: in.RequestID}
+	if err := json.Unmarshal(params.Payload().GetData(), &a.req.params); err != nil {
 		return nil, temporal.NewNonRetryableApplicationError("the params are not an object", "", err)
 	}
-	if op.subject != "" {
-		if req.subject, err = decodeString(req.params[op.subject]); err != nil {
-			return nil, temporal.NewNonRetryableApplicationError("the params have no "+op.subject, "", err)
+	if a.op.subject != "" {
+		if a.req.subject, err = decodeString(a.req.params[a.op.subject]); err != nil {
+			return nil, temporal.NewNonRetryableApplicationError("the params have no "+a.op.subject, "", err)
 		}
 	}
 
 	if in.Former != "" {
 		// It was taken for lost, perhaps because this process was busy.
 		if c, ok := s.handler.running.claimAgain(in.Former); ok {
-			return s.follow(ctx, c, before, runningRequest{Key: in.Former, Operation: in.Operation, Subject: in.Subject, Caller: in.Caller, MaxResultBytes: in.MaxResultBytes})
+			return s.follow(ctx, c, earlier, runningRequest{Key: in.Former, Operation: in.Operation, Subject: in.Subject, Caller: in.Caller, MaxResultBytes: in.MaxResultBytes})
 		}
 	}
 
-	spent := func() time.Duration { return 0 }
+	a.spent = func() time.Duration { return 0 }
 	if in.Left > 0 {
-		spent = func() time.Duration {
-			return max(0, min(req.options.ScheduleToCloseTimeout, longest)-in.Left+time.Since(info.ScheduledTime))
+		a.spent = func() time.Duration {
+			return max(0, min(options.ScheduleToCloseTimeout, longest)-in.Left+time.Since(info.ScheduledTime))
 		}
 	}
 	var progress atomic.Pointer[progressDetails]
 	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	pulse := s.handler.beat(ctx, unread, &progress, func(error) { cancel(errCancelled) })
-	defer pulse.end()
+	a.pulse = s.handler.beat(ctx, earlier.unread, &progress, func(error) { cancel(errCancelled) })
+	defer a.pulse.end()
 	defer s.handler.watch(ctx, in.Caller, func() { cancel(errCallerGone) })()
 
-	single := once(req.options)
-	if !single {
+	a.single = once(options)
+	if !a.single {
 		// When in doubt, the request is sent only once.
-		declared, known, _ := s.declaredWithin(running, op, req, time.Now(), spent(), declareTime)
-		single = declared || !known
+		declared, known, _ := s.declaredWithin(running, a.op, a.req, time.Now(), a.spent(), declareTime)
+		a.single = declared || !known
 	}
 	var result json.RawMessage
-	_, over := remaining(req.options, spent())
+	_, over := remaining(options, a.spent())
 	switch {
-	case single && unread: // whatever else: the next attempt would know even less
-		return nil, s.last(s.unknownOutcome(op, req, outcomeUnknown))
+	case a.single && earlier.unread: // whatever else: the next attempt would know even less
+		return nil, s.last(s.unknownOutcome(a.op, a.req, outcomeUnknown))
 	case running.Err() != nil:
 		err = &unsent{context.Cause(running)} // it is not wanted any more
 	case over:
-		return nil, s.last(s.contractError(op, req, mcpnexus.NewError(timedOut(req.options))))
+		return nil, s.last(s.contractError(a.op, a.req, mcpnexus.NewError(timedOut(options))))
 	default:
-		if single {
-			req.beforeSending = pulse.mark
+		if a.single {
+			a.req.beforeSending = a.pulse.mark
 		}
-		result, err = s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(req.options, spent()), op, req)
+		result, err = s.try(withProgress(running, in.RequestID, remember(&progress)), limitAttempt(options, a.spent()), a.op, a.req)
 	}
 	if err == nil {
 		err = checkSize(result, in.MaxResultBytes)
 	}
-	if err == nil {
-		return plainjson.Payload(result), nil
+	if err != nil {
+		return nil, a.failed(ctx, err)
 	}
+	return plainjson.Payload(result), nil
+}
+
+// An inheritance is what the heartbeats of an activity's earlier attempts say to the one
+// that comes now. The activity that follows on one that is given back finds nothing of them.
+type inheritance struct {
+	// unread says that they cannot be read: nobody knows whether the request was sent.
+	unread bool
+	// ifNotMade is the activity's end if it makes no attempt.
+	ifNotMade error
+	// end is the activity's end whatever it could do. Nil means that there may be an attempt.
+	end error
+}
+
+// inherit reads what earlier attempts have left. An error of the options leaves open what
+// they ask for.
+func (a *attempt) inherit(ctx context.Context, options mcpnexus.RequestOptions, optionsErr error) inheritance {
+	earlier := inheritance{ifNotMade: givenBack(a.before)}
+	if !activity.HasHeartbeatDetails(ctx) {
+		return earlier
+	}
+	var last heartbeat
+	earlier.unread = activity.GetHeartbeatDetails(ctx, &last) != nil || last.Unread
+	unknown := a.last(a.unknownOutcome(operation{name: a.Operation}, &request{subject: a.Subject}, outcomeUnknown))
+	if last.Sent {
+		earlier.end = unknown
+	}
+	if earlier.unread && (optionsErr != nil || once(options) || mayDeclare(a.Operation, options)) {
+		earlier.ifNotMade = unknown
+	}
+	return earlier
+}
+
+// failed returns the end of the activity when the attempt has failed.
+func (a *attempt) failed(ctx context.Context, err error) error {
 	_, notSent := errors.AsType[*unsent](err)
 	if notSent && !errors.Is(err, errUnmarked) {
 		// One that was marked can still turn out not to have been sent: the session
 		// was lost, and there is no other.
-		if unmarked := pulse.unmark(ctx); unmarked != nil {
+		if unmarked := a.pulse.unmark(ctx); unmarked != nil {
 			err = errors.Join(err, errUnmarked)
 		}
 	}
@@ -137,29 +173,29 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 	case errors.Is(err, errUnmarked):
 		// Whether the server has the mark or not, nothing was sent. An activity of its
 		// own finds none.
-		return nil, givenBack(before)
+		return givenBack(a.before)
 	case errors.Is(err, errStopping), stops(ctx) && !isAnswer(err):
-		if single && !notSent {
-			return nil, s.last(s.unknownOutcome(op, req, "the worker stopped during the only attempt: the request may have been carried out"))
+		if a.single && !notSent {
+			return a.last(a.unknownOutcome(a.op, a.req, "the worker stopped during the only attempt: the request may have been carried out"))
 		}
-		return nil, givenBack(before)
+		return givenBack(a.before)
 	case errors.Is(err, errCallerGone):
-		return nil, gone()
+		return gone()
 	case errors.Is(err, errCancelled), ctx.Err() != nil && !stops(ctx):
-		pulse.end()
-		return nil, cancelled(ctx)
+		a.pulse.end()
+		return cancelled(ctx)
 	}
-	e := cutData(s.contractError(op, req, err), in.MaxResultBytes)
-	if once(req.options) || single && !notSent {
-		return nil, s.last(e)
+	e := cutData(a.contractError(a.op, a.req, err), a.MaxResultBytes)
+	if once(a.req.options) || a.single && !notSent {
+		return a.last(e)
 	}
 	// As the server would decide, but for the time in which an attempt may say that
 	// it has none left.
-	left, over := remaining(req.options, spent())
-	if _, again := retryDelay(req.options, before+1, e, left); !again || over {
-		return nil, s.last(e)
+	left, over := remaining(a.req.options, a.spent())
+	if _, again := retryDelay(a.req.options, a.before+1, e, left); !again || over {
+		return a.last(e)
 	}
-	return nil, e.ApplicationError()
+	return e.ApplicationError()
 }
 
 // unknownOutcome is the error of a request that may have been carried out.
@@ -212,7 +248,8 @@ func cancelled(ctx context.Context) error {
 const cancelledHere = "at the MCP server"
 
 // byAttempt reports whether an attempt has ended as cancelled. The server, with a
-// detail of its own, cancels an activity that nobody has fetched.
+// detail of its own, cancels an activity that nobody has fetched; it encodes it with no
+// codec, so that one that cannot be read is no reason to wait for a codec.
 func byAttempt(canceled *temporal.CanceledError) bool {
 	var detail string
 	return canceled.HasDetails() && canceled.Details(&detail) == nil && detail == cancelledHere
@@ -254,7 +291,7 @@ func (s *service) runningActivity(ctx context.Context, in runningRequest) (any, 
 			Type: mcpnexus.ErrorTypeTransport, Message: message(title(s.name, in.Operation, in.Subject) + ": the process does not know the call any more"),
 		}).ApplicationError()
 	}
-	return s.follow(ctx, c, 0, in)
+	return s.follow(ctx, c, inheritance{ifNotMade: givenBack(0)}, in)
 }
 
 // cancelAttemptActivity ends a call that runs in this process and that nobody has
@@ -269,9 +306,9 @@ func (s *service) cancelAttemptActivity(_ context.Context, key string) error {
 }
 
 // follow waits for a call that was claimed and returns its outcome.
-func (s *service) follow(ctx context.Context, c claim, before int32, in runningRequest) (any, error) {
+func (s *service) follow(ctx context.Context, c claim, earlier inheritance, in runningRequest) (any, error) {
 	forgotten := make(chan struct{}) // closed before ctx ends for that reason
-	pulse := s.handler.beat(ctx, false, &c.progress, func(err error) {
+	pulse := s.handler.beat(ctx, earlier.unread, &c.progress, func(err error) {
 		if _, unknown := err.(*serviceerror.NotFound); unknown && s.handler.workflowRuns(ctx) {
 			// The server has taken this process for dead, or was away itself for so long.
 			// The next attempt claims the call, if it is made here.
@@ -304,7 +341,7 @@ func (s *service) follow(ctx context.Context, c claim, before int32, in runningR
 		}
 		return plainjson.Payload(c.result), nil
 	case c.stopped, c.cancelled && stops(ctx):
-		return nil, givenBack(before)
+		return nil, earlier.ifNotMade
 	case c.cancelled, ctx.Err() != nil && !stops(ctx):
 		pulse.end()
 		return nil, cancelled(ctx)

@@ -226,15 +226,15 @@ func (b *batch) auto(ctx context.Context) (reply, error) {
 		if states = b.standing(calls); !settled(states) {
 			return reply{}, false, nil
 		}
-		return b.answer(calls, ""), true, nil
+		return b.answer(calls, nil), true, nil
 	}, func() (reply, error) {
 		return b.durable(ctx, states)
-	}, func(why string) (reply, error) {
+	}, func(cut *cutOffError) (reply, error) {
 		if !slices.ContainsFunc(calls, func(c *call) bool { return c != nil && !c.hasEnded() }) && slices.ContainsFunc(calls, func(c *call) bool { return c != nil && c.stopped }) {
 			// Nothing is lost if Temporal asks another worker.
 			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errStopping.Error())
 		}
-		return b.answer(calls, why), nil
+		return b.answer(calls, cut), nil
 	})
 }
 
@@ -275,7 +275,7 @@ func (b *batch) inline(ctx context.Context) (reply, error) {
 			return reply{}, b.refuse(nexus.HandlerErrorTypeUnavailable, batchOperation, &request{}, errAbandoned.Error())
 		}
 	}
-	return b.answer(calls, ""), nil
+	return b.answer(calls, nil), nil
 }
 
 // send begins the calls, at most width of them at a time, tells of each that has
@@ -367,19 +367,19 @@ func (b *batch) standing(calls []*call) []callState {
 	return states
 }
 
-// answer answers with the outcomes of calls. Why is the reason for which nobody takes
-// over those that run.
-func (b *batch) answer(calls []*call, why string) reply {
+// answer answers with the outcomes of calls. Those that run, or were not begun, are cut
+// off; nil means that none runs, and that there was no time to begin them.
+func (b *batch) answer(calls []*call, cut *cutOffError) reply {
 	outcomes := make([]batchOutcome, len(calls))
 	for i, c := range calls {
 		switch {
-		case c == nil && why != "":
-			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, errors.New("not begun: "+why))
+		case c == nil && cut != nil:
+			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, errors.New("not begun: "+cut.why))
 		case c == nil:
 			notBegun := &timeoutError{what: "not begun", timeout: time.Since(b.began).Round(time.Millisecond), why: ", the time that the Nexus request had left"}
 			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, notBegun)
 		case !c.hasEnded():
-			outcomes[i].Error = b.cutOff(callToolOperation, b.calls[i].req, why)
+			outcomes[i].Error = b.contractError(callToolOperation, b.calls[i].req, cut)
 		default:
 			outcomes[i] = c.outcome()
 		}

@@ -364,8 +364,9 @@ func (s *session) toolsKnown(tools *toolSet, since uint64) *toolSet {
 
 // declaresDestructive reports whether a tool says of itself that it destroys and
 // that calling it twice is not the same as once. What a tool does not say it
-// does not declare; nor does a tool that the server does not list, nor any tool
-// of a server that refuses to list them or whose list is too large to be read.
+// does not declare; nor does a tool that the server does not list, nor, unless an
+// earlier list said otherwise, any tool of a server that refuses to list them or whose
+// list is too large to be read.
 //
 // known is false when ctx ended before the tools were listed, or when listing them
 // failed for a reason that may pass. It then reports what an earlier list said.

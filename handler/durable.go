@@ -349,6 +349,7 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 	err := workflow.ExecuteActivity(ctx, runningType(r.Service), runningRequest{
 		Key: r.Running.Key, Operation: r.Operation, Subject: r.Subject, Caller: r.Caller, MaxResultBytes: r.MaxResultBytes,
 	}).Get(ctx, &result)
+	mustBeActivitys(err)
 	if canceled, ok := errors.AsType[*temporal.CanceledError](err); ok && !byAttempt(canceled) {
 		// Nobody had fetched the activity: the process knows nothing of it.
 		r.cancelAttempt(ctx)
@@ -402,7 +403,24 @@ func (r *durableRun) attempt(ctx workflow.Context, params converter.RawValue) (c
 		in.Former = r.Running.Key
 	}
 	err := workflow.ExecuteActivity(ctx, attemptType(r.Service), plainjson.Payload(encode(in)), params).Get(ctx, &result)
+	mustBeActivitys(err)
 	return result, err
+}
+
+// mustBeActivitys panics over an error that is not the end of an activity: a codec can
+// make nothing of the result or of the input just now. It says nothing of the attempt,
+// which may have succeeded; to make another one would run the request twice, and a
+// replay, for which the codec is back, would not find it. The Temporal server repeats the
+// workflow task until the codec can.
+func mustBeActivitys(err error) {
+	if err == nil {
+		return
+	}
+	_, activitys := errors.AsType[*temporal.ActivityError](err)
+	_, canceled := errors.AsType[*temporal.CanceledError](err)
+	if !activitys && !canceled {
+		panic(fmt.Sprintf("nexusmcp handler: an attempt's input or result cannot be encoded or decoded: %v", err))
+	}
 }
 
 // failed is told of the end of the attempt that ran. It returns the request's end

@@ -192,7 +192,7 @@ var noTime = func() context.Context {
 // retry policy that says otherwise. What the server was asked for since the given
 // time it need not be asked for again.
 func (s *service) declared(ctx context.Context, op operation, req *request, since time.Time, logger log.Logger) (single, known bool) {
-	if !mayDeclare(op, req) {
+	if !mayDeclare(op.name, req.options) {
 		return false, true
 	}
 	return s.declaresDestructive(ctx, req.options.FactoryArgument, req.subject, since, logger)
@@ -200,11 +200,12 @@ func (s *service) declared(ctx context.Context, op operation, req *request, sinc
 
 // declaredBefore is declared as far as it is remembered.
 func (s *service) declaredBefore(op operation, req *request) bool {
-	return mayDeclare(op, req) && s.pool.declarations.recall(digestOf(req.options.FactoryArgument), req.subject)
+	return mayDeclare(op.name, req.options) && s.pool.declarations.recall(digestOf(req.options.FactoryArgument), req.subject)
 }
 
-func mayDeclare(op operation, req *request) bool {
-	return op.name == mcpnexus.OperationCallTool && req.options.RetryPolicy == nil
+// mayDeclare reports whether it matters what a tool declares.
+func mayDeclare(operation string, options mcpnexus.RequestOptions) bool {
+	return operation == mcpnexus.OperationCallTool && options.RetryPolicy == nil
 }
 
 // auto makes the first attempt and answers with its outcome, or after a while
@@ -223,8 +224,8 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 		return answer, true, err
 	}, func() (reply, error) {
 		return st.handOff(ctx, c)
-	}, func(why string) (reply, error) {
-		return reply{}, failed(st.cutOff(st.op, st.req, why))
+	}, func(cut *cutOffError) (reply, error) {
+		return reply{}, failed(st.contractError(st.op, st.req, cut))
 	})
 }
 
@@ -234,7 +235,7 @@ func (st *start) auto(ctx context.Context, key string) (reply, error) {
 // for the reason why, those that run are cut off.
 func (s *service) conclude(
 	ctx context.Context, calls []*call,
-	outcome func() (_ reply, known bool, _ error), handOff func() (reply, error), cutOff func(why string) (reply, error),
+	outcome func() (_ reply, known bool, _ error), handOff func() (reply, error), cutOff func(*cutOffError) (reply, error),
 ) (reply, error) {
 	if s.handler.isDraining() {
 		// The process that would take them over is about to end, and its worker runs no
@@ -253,19 +254,20 @@ func (s *service) conclude(
 	warn(s.handler.logger(ctx), "Handing a running call off failed", "MCPServer", s.name, "error", failure)
 	awaitAll(calls, leftOf(ctx))
 	answer, known, err := outcome()
+	cut := &cutOffError{}
 	if !known {
-		why, refused := refusal(failure)
-		if !refused {
+		var refused bool
+		if cut.why, refused = refusal(failure); !refused {
 			return reply{}, failure
 		}
-		answer, err = cutOff(why) // and nobody asks again
+		answer, err = cutOff(cut)
 	}
 	for _, c := range calls {
 		if c == nil {
 			continue
 		}
 		if !known {
-			c.cancel(errCancelled)
+			c.cancel(cut) // a start that is repeated because its answer was lost hears the same
 		}
 		s.handler.running.pay(c)
 	}
@@ -342,9 +344,11 @@ func refusal(err error) (why string, ok bool) {
 	return refused.Message, true
 }
 
-// cutOff is the end of a request that runs and that nobody can take over.
-func (s *service) cutOff(op operation, req *request, why string) *mcpnexus.Error {
-	return s.unknownOutcome(op, req, "it was still running when the time of its Nexus request was over, and may have been carried out; "+why)
+// A cutOffError is the end of a call that runs and that nobody can take over.
+type cutOffError struct{ why string }
+
+func (e *cutOffError) Error() string {
+	return "it was still running when the time of its Nexus request was over, and may have been carried out; " + e.why
 }
 
 // leftOfAttempt is the time that a first attempt has left.

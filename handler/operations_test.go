@@ -1066,6 +1066,25 @@ func TestACancelledRequestMakesNoOtherAttemptAndKeepsNobodyFromStopping(t *testi
 	assert.EqualValues(t, 1, attempts.Load())
 }
 
+func TestWhoeverGivesUpOnACallLeavesTheConnectionInPlace(t *testing.T) {
+	server, transport := rudeHTTP(t, rude.Options{Legacy: true})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport, Stateless: true})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.do(ctx, "rude", mcpnexus.OperationCallTool, `{"name":"silent"}`)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return server.Stats().Calls["silent"] == 1 }, 20*time.Second, time.Millisecond)
+	cancel()
+	require.Error(t, <-ended)
+	require.Eventually(t, func() bool { return server.Stats().Cancelled == 1 }, 20*time.Second, time.Millisecond)
+	_, err := p.do(t.Context(), "rude", mcpnexus.OperationCallTool, `{"name":"echo"}`)
+	require.NoError(t, err)
+	assert.Equal(t, 1, server.Stats().Handshakes)
+}
+
 func TestNoiseBeforeAnAnswerDoesNotDisturbIt(t *testing.T) {
 	eachTransport(t, rude.Options{}, func(t *testing.T, transport handler.Transport) {
 		p := publish(t, handler.Server{Name: "rude", Transport: transport})

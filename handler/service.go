@@ -227,7 +227,10 @@ func (s *service) contractError(op operation, req *request, err error) *mcpnexus
 	e, ok := errors.AsType[*mcpnexus.Error](err)
 	if !ok {
 		timeout, ok := errors.AsType[*timeoutError](err)
+		cut, isCut := errors.AsType[*cutOffError](err)
 		switch {
+		case isCut:
+			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: cut.Error()})
 		case ok:
 			e = mcpnexus.NewError(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: timeout.timeout, Message: err.Error()})
 		case errors.Is(err, context.DeadlineExceeded):

@@ -358,6 +358,69 @@ func TestAWorkerThatCannotMakeAnAttemptDoesNotForgetThatTheRequestMayHaveBeenSen
 	}
 }
 
+// An attempt in between, on another worker, may have sent it.
+func TestWhoFollowsACallThatIsGivenBackDoesNotForgetThatTheRequestMayHaveBeenSent(t *testing.T) {
+	for _, c := range []struct {
+		allowed int32 // attempts
+		details any
+		want    func(error) bool
+	}{
+		{1, "of an older key", isUnknownOutcome},
+		{1, heartbeat{}, isGivenBack},
+		{5, "of an older key", isGivenBack},
+	} {
+		t.Run(fmt.Sprintf("%d attempts, %v", c.allowed, c.details), func(t *testing.T) {
+			h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+			h.mocked = true
+			call, _ := h.running.begin(t.Context(), "key", maxRunning)
+			h.running.owe(call)
+			env := quietSuite().NewTestActivityEnvironment()
+			env.RegisterActivity(h.services["s"].attemptActivity)
+			env.SetHeartbeatDetails(c.details)
+			in := durableRequest{
+				Service: "s", Operation: mcpnexus.OperationCallTool, RequestID: "id", Former: "key",
+				Options: writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: c.allowed}}),
+			}
+			ends := make(chan error, 1)
+			go func() {
+				_, err := env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
+				ends <- err
+			}()
+			require.Eventually(t, func() bool {
+				h.running.mu.Lock()
+				defer h.running.mu.Unlock()
+				return call.claims == 1
+			}, 20*time.Second, time.Millisecond)
+			h.running.end(call, ending{failure: stopping(), stopped: true})
+			err = <-ends
+			assert.True(t, c.want(err), "%v", err)
+		})
+	}
+}
+
+// Its answer can be lost: it is given when the time of the Nexus request is nearly over.
+func TestAStartThatIsRepeatedAfterItsCallWasCutOffHearsTheSame(t *testing.T) {
+	h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+	for name, policy := range map[string]*temporal.RetryPolicy{"the default policy": nil, "one attempt": {MaximumAttempts: 1}} {
+		t.Run(name, func(t *testing.T) {
+			st := &start{service: h.services["s"], op: callToolOperation, req: &request{options: mcpnexus.RequestOptions{RetryPolicy: policy}}}
+			c, _ := h.running.begin(t.Context(), name, maxRunning)
+			c.cancel(&cutOffError{why: "it is too large"})
+			h.running.end(c, st.ending(st.op, st.req, nil, context.Cause(c.ctx)))
+			assert.True(t, c.cancelled, "which says nothing of the connection")
+			_, again := st.after(c)
+			assert.False(t, again)
+			_, err := st.settle(t.Context(), c)
+			assert.True(t, isUnknownOutcome(err), "%v", err)
+			assert.ErrorContains(t, c.outcome().Error.ApplicationError(), "it is too large")
+		})
+	}
+}
+
 func isUnknownOutcome(err error) bool {
 	failure, ok := mcpnexus.ErrorFrom(err)
 	return ok && failure.Type == mcpnexus.ErrorTypeOutcomeUnknown

@@ -35,7 +35,7 @@ func blocks(t *testing.T, language string) []string {
 	return out
 }
 
-func TestTheReadmesGoCodeIsTheQuickstarts(t *testing.T) {
+func TestTheReadmesGoCodeIsTheQuickstartsOrTestedElsewhere(t *testing.T) {
 	var source strings.Builder
 	for _, file := range []string{"main.go", "workflow.go", "workflow_test.go", filepath.Join(root(t), "tests", "npm", "readme_test.go")} {
 		text, err := os.ReadFile(file)

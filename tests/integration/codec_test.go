@@ -304,6 +304,61 @@ func TestACodecThatFailsForHeartbeatsEndsNoWorker(t *testing.T) {
 	}
 }
 
+// A forgetfulCodec cannot read a tool's result when it is first asked to.
+type forgetfulCodec struct{ asked *atomic.Int32 }
+
+func (forgetfulCodec) Encode(in []*commonpb.Payload) ([]*commonpb.Payload, error) { return in, nil }
+
+func (c forgetfulCodec) Decode(in []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	for _, p := range in {
+		if bytes.Contains(p.GetData(), []byte("at last")) && c.asked.Add(1) == 1 {
+			return nil, errors.New("the key service is away")
+		}
+	}
+	return in, nil
+}
+
+func TestAResultThatACodecCannotReadAtFirstIsReadLaterAndTheToolRunsOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		execution mcpnexus.Execution
+		attempts  int32
+		activity  string
+	}{
+		"durable, at most once": {mcpnexus.ExecutionDurable, 1, handler.AttemptActivityType},
+		"durable":               {mcpnexus.ExecutionDurable, 3, handler.AttemptActivityType},
+		"handed off":            {mcpnexus.ExecutionAuto, 3, handler.RunningAttemptActivityType},
+	} {
+		for _, batch := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, batch %v", name, batch), func(t *testing.T) {
+				t.Parallel()
+				server, transport := rudeHTTP(t, rude.Options{})
+				codec := forgetfulCodec{new(atomic.Int32)}
+				plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}, InlineWindow: 100 * time.Millisecond})
+				require.NoError(t, err)
+				p := publishFor(t, dialFor(t, platformNamespace, withCodec(codec)), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+				client := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{Execution: c.execution, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: c.attempts}}})
+				run := p.run(t, func(ctx workflow.Context) error {
+					slow := &mcp.CallToolParams{Name: "slow", Arguments: map[string]any{"ms": 1500}}
+					if !batch {
+						_, err := client.CallTool(ctx, slow)
+						return err
+					}
+					outcomes := client.CallTools(ctx, []*mcp.CallToolParams{slow, {Name: "echo"}})
+					return errors.Join(outcomes[0].Err, outcomes[1].Err)
+				})
+				assert.Greater(t, codec.asked.Load(), int32(1))
+				assert.Equal(t, 1, server.Stats().Calls["slow"])
+				activities := scheduledActivities(t, run)
+				assert.Equal(t, c.activity+"/rude", activities[0])
+				if !batch {
+					assert.Len(t, activities, 1)
+				}
+			})
+		}
+	}
+}
+
 // A paddingCodec adds so many bytes to large payloads. It reads what it has not encoded.
 type paddingCodec struct{ bytes int }
 

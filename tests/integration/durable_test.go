@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -298,13 +299,16 @@ func scheduledActivities(t *testing.T, run client.WorkflowRun) (types []string) 
 func TestACallThatIsCancelledWhileItIsFoundOutWhatItsToolDeclaresIsNotSent(t *testing.T) {
 	t.Parallel()
 	server := rude.New(rude.Options{})
+	list := make(chan struct{})
 	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Method") == "tools/list" {
-			time.Sleep(4 * time.Second) // what the list takes
+			<-list
 		}
 		server.ServeHTTP(w, r)
 	}))
 	t.Cleanup(listener.Close)
+	come := sync.OnceFunc(func() { close(list) })
+	t.Cleanup(come)
 	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
 	run := p.start(t, func(ctx workflow.Context) error {
 		return p.callUntilSignal(ctx, mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}, "echo")
@@ -313,6 +317,7 @@ func TestACallThatIsCancelledWhileItIsFoundOutWhatItsToolDeclaresIsNotSent(t *te
 	require.NoError(t, appClient.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "cancel", nil))
 	var canceled *temporal.CanceledError
 	require.ErrorAs(t, outcome(t, run), &canceled)
+	come()
 	within(t, func() bool { return server.Stats().Lists == 1 }) // and everything waited for it
 	assert.Empty(t, server.Stats().Calls)
 }

@@ -2,6 +2,7 @@ package npm_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
@@ -28,6 +29,7 @@ func TestTheReadmesServerIsPublished(t *testing.T) {
 	defer func() { assert.NoError(t, servers.Close(t.Context())) }()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute) // a process is started
 	servers.Register(env)
 	env.ExecuteWorkflow(func(ctx workflow.Context) (string, error) {
 		result, err := caller.NewClient("mcp", "everything", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "hello"}})
