@@ -18,13 +18,13 @@ import (
 func TestTheReadmesServerIsPublished(t *testing.T) {
 	npm.Install(t) // into this folder
 
-	everything := handler.Server{
-		Name:      "everything",
-		Transport: handler.Command{Path: "node", Args: []string{"node_modules/@modelcontextprotocol/server-everything/dist/index.js"}},
+	files := handler.Server{
+		Name:      "files",
+		Transport: handler.Command{Path: "node", Args: []string{"node_modules/@modelcontextprotocol/server-filesystem/dist/index.js", "."}},
 		Stateless: true, // one process for all calls
 	}
 
-	servers, err := handler.New(handler.Options{Servers: []handler.Server{everything}})
+	servers, err := handler.New(handler.Options{Servers: []handler.Server{files}})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, servers.Close(t.Context())) }()
 	var suite testsuite.WorkflowTestSuite
@@ -32,7 +32,7 @@ func TestTheReadmesServerIsPublished(t *testing.T) {
 	env.SetTestTimeout(time.Minute) // a process is started
 	servers.Register(env)
 	env.ExecuteWorkflow(func(ctx workflow.Context) (string, error) {
-		result, err := caller.NewClient("mcp", "everything", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "hello"}})
+		result, err := caller.NewClient("mcp", "files", caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": "package.json"}})
 		if err != nil {
 			return "", err
 		}
@@ -41,5 +41,5 @@ func TestTheReadmesServerIsPublished(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 	var text string
 	require.NoError(t, env.GetWorkflowResult(&text))
-	assert.Contains(t, text, "hello")
+	assert.Contains(t, text, "nexusmcp-tests")
 }
