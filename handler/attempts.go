@@ -148,12 +148,16 @@ func (a *attempt) inherit(ctx context.Context, options mcpnexus.RequestOptions, 
 		return earlier
 	}
 	var last heartbeat
-	earlier.unread = activity.GetHeartbeatDetails(ctx, &last) != nil || last.Unread
+	read := func() (err error) {
+		defer recovered(&err, "panic: %v") // of a codec
+		return activity.GetHeartbeatDetails(ctx, &last)
+	}
+	earlier.unread = read() != nil || last.Unread
 	unknown := a.last(a.unknownOutcome(operation{name: a.Operation}, &request{subject: a.Subject}, outcomeUnknown))
 	if last.Sent {
 		earlier.end = unknown
 	}
-	if earlier.unread && (optionsErr != nil || once(options) || mayDeclare(a.Operation, options)) {
+	if earlier.unread && (optionsErr != nil || mayBeOnly(a.Operation, options)) {
 		earlier.ifNotMade = unknown
 	}
 	return earlier
@@ -162,6 +166,8 @@ func (a *attempt) inherit(ctx context.Context, options mcpnexus.RequestOptions, 
 // failed returns the end of the activity when the attempt has failed.
 func (a *attempt) failed(ctx context.Context, err error) error {
 	_, notSent := errors.AsType[*unsent](err)
+	// One that was left behind may not have come to its mark.
+	notSent = notSent || a.single && !a.pulse.seal()
 	if notSent && !errors.Is(err, errUnmarked) {
 		// One that was marked can still turn out not to have been sent: the session
 		// was lost, and there is no other.
@@ -170,6 +176,11 @@ func (a *attempt) failed(ctx context.Context, err error) error {
 		}
 	}
 	switch {
+	case errors.Is(err, errCallerGone):
+		return gone()
+	case errors.Is(err, errCancelled), ctx.Err() != nil && !stops(ctx):
+		a.pulse.end()
+		return cancelled(ctx)
 	case errors.Is(err, errUnmarked):
 		// Whether the server has the mark or not, nothing was sent. An activity of its
 		// own finds none.
@@ -179,11 +190,6 @@ func (a *attempt) failed(ctx context.Context, err error) error {
 			return a.last(a.unknownOutcome(a.op, a.req, "the worker stopped during the only attempt: the request may have been carried out"))
 		}
 		return givenBack(a.before)
-	case errors.Is(err, errCallerGone):
-		return gone()
-	case errors.Is(err, errCancelled), ctx.Err() != nil && !stops(ctx):
-		a.pulse.end()
-		return cancelled(ctx)
 	}
 	e := cutData(a.contractError(a.op, a.req, err), a.MaxResultBytes)
 	if once(a.req.options) || a.single && !notSent {

@@ -473,7 +473,7 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 	}
 	var beat heartbeat
 	// Only an attempt that is the only one says so. What cannot be read may say so.
-	if timeout.HasLastHeartbeatDetails() && ((timeout.LastHeartbeatDetails(&beat) != nil || beat.Unread) && once(r.options) || beat.Sent) {
+	if timeout.HasLastHeartbeatDetails() && ((timeout.LastHeartbeatDetails(&beat) != nil || beat.Unread) && mayBeOnly(r.Operation, r.options) || beat.Sent) {
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
 	}
 	switch timeout.TimeoutType() {

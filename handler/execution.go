@@ -203,6 +203,11 @@ func (s *service) declaredBefore(op operation, req *request) bool {
 	return mayDeclare(op.name, req.options) && s.pool.declarations.recall(digestOf(req.options.FactoryArgument), req.subject)
 }
 
+// mayBeOnly reports whether the request may be one that is sent at most once.
+func mayBeOnly(operation string, options mcpnexus.RequestOptions) bool {
+	return once(options) || mayDeclare(operation, options)
+}
+
 // mayDeclare reports whether it matters what a tool declares.
 func mayDeclare(operation string, options mcpnexus.RequestOptions) bool {
 	return operation == mcpnexus.OperationCallTool && options.RetryPolicy == nil

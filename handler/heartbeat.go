@@ -44,8 +44,10 @@ type pulse struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	mu   sync.Mutex // a heartbeat must not be overtaken by one that says less
-	sent bool
+	mu     sync.Mutex // a heartbeat must not be overtaken by one that says less
+	sent   bool
+	marked bool // ever
+	sealed bool
 }
 
 // beat begins to send heartbeats, until end is called. They say so if those of an
@@ -115,16 +117,33 @@ func (p *pulse) record(ctx context.Context) error {
 func (p *pulse) mark(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.sealed {
+		return errUnmarked
+	}
 	p.sent = true
 	err := p.handler.record(ctx, p.latest())
 	if err == nil {
+		p.marked = true
 		return nil
 	}
 	p.sent = false
+	if cause := context.Cause(ctx); cause != nil {
+		return errors.Join(errUnmarked, cause)
+	}
 	if retryable(err) {
 		return errUnmarked
 	}
 	return fmt.Errorf("the request was not sent: %w", err)
+}
+
+// seal ends the heartbeats, lets no mark be made from now on, and reports whether one
+// was. Only what was marked can have been sent.
+func (p *pulse) seal() (marked bool) {
+	p.stop() // one that is on its way holds the lock
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed = true
+	return p.marked
 }
 
 // unmark takes a mark back, if there is one: the request was not sent after all.

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -355,6 +356,66 @@ func TestAWorkerThatCannotMakeAnAttemptDoesNotForgetThatTheRequestMayHaveBeenSen
 			_, err = env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
 			assert.True(t, c.want(err), "%v", err)
 		})
+	}
+}
+
+// A lostKeyCodec panics over heartbeats that say that the request was sent.
+type lostKeyCodec struct{}
+
+func (lostKeyCodec) Encode(in []*commonpb.Payload) ([]*commonpb.Payload, error) { return in, nil }
+
+func (lostKeyCodec) Decode(in []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	for _, p := range in {
+		if bytes.HasPrefix(p.GetData(), []byte(`{"sent":`)) {
+			panic("no such key")
+		}
+	}
+	return in, nil
+}
+
+func TestHeartbeatsThatACodecPanicsOverAreHeartbeatsThatCannotBeRead(t *testing.T) {
+	h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+	h.mocked = true
+	env := quietSuite().NewTestActivityEnvironment()
+	env.SetDataConverter(converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), lostKeyCodec{}))
+	env.RegisterActivity(h.services["s"].attemptActivity)
+	env.SetHeartbeatDetails(heartbeat{Sent: true})
+	in := durableRequest{
+		Service: "s", Operation: mcpnexus.OperationCallTool, RequestID: "id",
+		Options: writeOptions(mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}),
+	}
+	_, err = env.ExecuteActivity(h.services["s"].attemptActivity, in, plainjson.Payload(json.RawMessage(`{"name":"count"}`)))
+	assert.True(t, isUnknownOutcome(err), "%v", err)
+}
+
+// Its tool may be destructive. The activity takes them so too.
+func TestWhatTheWorkflowCannotReadMayHaveBeenSentUnlessThePolicyAllowsMoreAttempts(t *testing.T) {
+	unreadable := &commonpb.Payloads{Payloads: []*commonpb.Payload{{Metadata: map[string][]byte{"encoding": []byte("binary/encrypted")}}}}
+	unread, err := converter.GetDefaultDataConverter().ToPayloads(heartbeat{Unread: true})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		operation string
+		policy    *temporal.RetryPolicy
+		want      mcpnexus.ErrorType
+	}{
+		{mcpnexus.OperationCallTool, &temporal.RetryPolicy{MaximumAttempts: 1}, mcpnexus.ErrorTypeOutcomeUnknown},
+		{mcpnexus.OperationCallTool, nil, mcpnexus.ErrorTypeOutcomeUnknown},
+		{mcpnexus.OperationCallTool, &temporal.RetryPolicy{MaximumAttempts: 2}, mcpnexus.ErrorTypeTimeout},
+		{mcpnexus.OperationReadResource, nil, mcpnexus.ErrorTypeTimeout},
+	} {
+		for _, details := range []*commonpb.Payloads{unreadable, unread} {
+			r := &durableRun{options: mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Minute, RetryPolicy: c.policy}}
+			r.Operation = c.operation
+			e := r.contractError(temporal.GetDefaultFailureConverter().FailureToError(&failurepb.Failure{
+				FailureInfo: &failurepb.Failure_ActivityFailureInfo{ActivityFailureInfo: &failurepb.ActivityFailureInfo{}},
+				Cause: &failurepb.Failure{FailureInfo: &failurepb.Failure_TimeoutFailureInfo{TimeoutFailureInfo: &failurepb.TimeoutFailureInfo{
+					TimeoutType: enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, LastHeartbeatDetails: details,
+				}}},
+			}))
+			assert.Equal(t, c.want, e.Type, "%s, %+v: %s", c.operation, c.policy, e.Message)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -124,8 +125,18 @@ func (o RequestOptions) Validate() error {
 	if slices.Contains(p.NonRetryableErrorTypes, "") {
 		return fmt.Errorf("retryPolicy.nonRetryableErrorTypes: an error type is empty")
 	}
+	for _, name := range p.NonRetryableErrorTypes {
+		name, isTimeout := strings.CutPrefix(name, timeoutPrefix)
+		if kind, err := enumspb.TimeoutTypeFromString(name); isTimeout && (err != nil || kind == enumspb.TIMEOUT_TYPE_UNSPECIFIED) {
+			return fmt.Errorf("retryPolicy.nonRetryableErrorTypes: %q names none of the timeouts StartToClose, ScheduleToStart, ScheduleToClose, Heartbeat", timeoutPrefix+name)
+		}
+	}
 	return nil
 }
+
+// timeoutPrefix is before the kind of a timeout among the non-retryable error types of a
+// Temporal retry policy (common/retrypolicy/retry_policy.go, server v1.32.1).
+const timeoutPrefix = "TemporalTimeout:"
 
 func notNegative(field string, d time.Duration) error {
 	if d < 0 {

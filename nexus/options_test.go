@@ -69,6 +69,9 @@ func TestABadOptionIsRefusedByName(t *testing.T) {
 		{"negative attempts", `{"retryPolicy":{"maximumAttempts":-1}}`, "retryPolicy.maximumAttempts: -1 is negative"},
 		{"a shrinking backoff", `{"retryPolicy":{"backoffCoefficient":0.5}}`, "retryPolicy.backoffCoefficient: 0.5 is not a number of at least 1"},
 		{"a maximum under the initial interval", `{"retryPolicy":{"initialInterval":"10s","maximumInterval":"1s"}}`, "retryPolicy.maximumInterval: 1s is less than initialInterval 10s"},
+		{"a timeout that there is not", `{"retryPolicy":{"nonRetryableErrorTypes":["MCPTimeoutError","TemporalTimeout:StartToFinish"]}}`, `retryPolicy.nonRetryableErrorTypes: "TemporalTimeout:StartToFinish" names none of the timeouts StartToClose, ScheduleToStart`},
+		{"no particular timeout", `{"retryPolicy":{"nonRetryableErrorTypes":["TemporalTimeout:"]}}`, `"TemporalTimeout:" names none`},
+		{"an unspecified timeout", `{"retryPolicy":{"nonRetryableErrorTypes":["TemporalTimeout:Unspecified"]}}`, `"TemporalTimeout:Unspecified" names none`},
 		{"an empty error type", `{"retryPolicy":{"nonRetryableErrorTypes":[""]}}`, "retryPolicy.nonRetryableErrorTypes: an error type is empty"},
 		{"error types of another type", `{"retryPolicy":{"nonRetryableErrorTypes":"a"}}`, "retryPolicy.nonRetryableErrorTypes: "},
 	} {
