@@ -105,6 +105,9 @@ func (s *service) attemptActivity(ctx context.Context, in durableRequest, params
 		declared, known, _ := s.declaredWithin(running, a.op, a.req, time.Now(), a.spent(), declareTime)
 		a.single = declared || !known
 	}
+	if !a.single {
+		a.pulse.dismiss()
+	}
 	var result json.RawMessage
 	_, over := remaining(options, a.spent())
 	switch {
@@ -184,6 +187,7 @@ func (a *attempt) failed(ctx context.Context, err error) error {
 	case errors.Is(err, errUnmarked):
 		// Whether the server has the mark or not, nothing was sent. An activity of its
 		// own finds none.
+		warn(a.handler.logger(ctx), "An attempt is given back: the Temporal server could not be told of it before it was to be made", "MCPServer", a.name, "operation", a.Operation, "error", err)
 		return givenBack(a.before)
 	case errors.Is(err, errStopping), stops(ctx) && !isAnswer(err):
 		if a.single && !notSent {
@@ -253,12 +257,16 @@ func cancelled(ctx context.Context) error {
 // cancelledHere is the detail of an attempt's cancellation.
 const cancelledHere = "at the MCP server"
 
-// byAttempt reports whether an attempt has ended as cancelled. The server, with a
-// detail of its own, cancels an activity that nobody has fetched; it encodes it with no
-// codec, so that one that cannot be read is no reason to wait for a codec.
-func byAttempt(canceled *temporal.CanceledError) bool {
+// byAttempt reports whether it is an attempt that has ended as cancelled. The server, with
+// a detail of its own, cancels an activity that nobody has fetched. That it has not begun
+// needs no codec to be read. A test environment says so of every activity.
+func byAttempt(err error) bool {
+	if made, ok := errors.AsType[*temporal.ActivityError](err); ok && made.StartedEventID() != 0 {
+		return true
+	}
+	canceled, ok := errors.AsType[*temporal.CanceledError](err)
 	var detail string
-	return canceled.HasDetails() && canceled.Details(&detail) == nil && detail == cancelledHere
+	return ok && canceled.HasDetails() && canceled.Details(&detail) == nil && detail == cancelledHere
 }
 
 // last marks an error as the request's end.

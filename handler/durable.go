@@ -350,7 +350,7 @@ func (r *durableRun) await(ctx workflow.Context) (converter.RawValue, error) {
 		Key: r.Running.Key, Operation: r.Operation, Subject: r.Subject, Caller: r.Caller, MaxResultBytes: r.MaxResultBytes,
 	}).Get(ctx, &result)
 	mustBeActivitys(err)
-	if canceled, ok := errors.AsType[*temporal.CanceledError](err); ok && !byAttempt(canceled) {
+	if _, canceled := errors.AsType[*temporal.CanceledError](err); canceled && !byAttempt(err) {
 		// Nobody had fetched the activity: the process knows nothing of it.
 		r.cancelAttempt(ctx)
 	}
@@ -472,8 +472,11 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 	}
 	var beat heartbeat
-	// Only an attempt that is the only one says so. What cannot be read may say so.
-	if timeout.HasLastHeartbeatDetails() && ((timeout.LastHeartbeatDetails(&beat) != nil || beat.Unread) && mayBeOnly(r.Operation, r.options) || beat.Sent) {
+	// Only an attempt that is the only one says so, and none that was handed off. What
+	// cannot be read may say so.
+	made, ok := errors.AsType[*temporal.ActivityError](err)
+	handedOff := ok && made.ActivityType().GetName() == runningType(r.Service)
+	if !handedOff && timeout.HasLastHeartbeatDetails() && ((timeout.LastHeartbeatDetails(&beat) != nil || beat.Unread) && mayBeOnly(r.Operation, r.options) || beat.Sent) {
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeOutcomeUnknown, Message: outcomeUnknown})
 	}
 	switch timeout.TimeoutType() {

@@ -47,7 +47,9 @@ type pulse struct {
 	mu     sync.Mutex // a heartbeat must not be overtaken by one that says less
 	sent   bool
 	marked bool // ever
-	sealed bool
+	// doubtful is true when a mark has failed, which the server may have all the same.
+	doubtful bool
+	sealed   bool
 }
 
 // beat begins to send heartbeats, until end is called. They say so if those of an
@@ -126,14 +128,22 @@ func (p *pulse) mark(ctx context.Context) error {
 		p.marked = true
 		return nil
 	}
-	p.sent = false
+	p.sent, p.doubtful = false, true
 	if cause := context.Cause(ctx); cause != nil {
 		return errors.Join(errUnmarked, cause)
 	}
-	if retryable(err) {
-		return errUnmarked
+	if unwanted(err) {
+		return fmt.Errorf("the request was not sent: %w", err)
 	}
-	return fmt.Errorf("the request was not sent: %w", err)
+	return errors.Join(errUnmarked, err)
+}
+
+// dismiss takes no heed any more of what an earlier attempt may have said: the request
+// may be sent more than once.
+func (p *pulse) dismiss() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unread = false
 }
 
 // seal ends the heartbeats, lets no mark be made from now on, and reports whether one
@@ -150,7 +160,7 @@ func (p *pulse) seal() (marked bool) {
 func (p *pulse) unmark(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.sent {
+	if !p.sent && !p.doubtful {
 		return nil
 	}
 	p.sent = false
@@ -180,15 +190,6 @@ func (h *Handler) record(ctx context.Context, details heartbeat) (err error) {
 		// What a data converter is told that reads them.
 		WorkflowID: info.WorkflowExecution.ID, WorkflowType: info.WorkflowType.Name, ActivityType: info.ActivityType.Name, TaskQueue: info.TaskQueue,
 	})
-}
-
-// retryable reports whether the server could not be asked, and may be later.
-func retryable(err error) bool {
-	switch err.(type) {
-	case *serviceerror.Unavailable, *serviceerror.DeadlineExceeded, *serviceerror.ResourceExhausted:
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded)
 }
 
 // unwanted reports whether the error of a heartbeat says that nobody wants the

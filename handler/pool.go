@@ -464,7 +464,7 @@ func retires(err error) bool {
 	}
 	e, ok := errors.AsType[*mcpnexus.Error](err)
 	if !ok {
-		return !isCancelled(err) // which says nothing of the server
+		return !isCancelled(err) && !errors.Is(err, errUnmarked) // which say nothing of the server
 	}
 	switch e.Type {
 	case mcpnexus.ErrorTypeTransport:

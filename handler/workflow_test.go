@@ -396,25 +396,26 @@ func TestWhatTheWorkflowCannotReadMayHaveBeenSentUnlessThePolicyAllowsMoreAttemp
 	unread, err := converter.GetDefaultDataConverter().ToPayloads(heartbeat{Unread: true})
 	require.NoError(t, err)
 	for _, c := range []struct {
-		operation string
-		policy    *temporal.RetryPolicy
-		want      mcpnexus.ErrorType
+		activity, operation string
+		policy              *temporal.RetryPolicy
+		want                mcpnexus.ErrorType
 	}{
-		{mcpnexus.OperationCallTool, &temporal.RetryPolicy{MaximumAttempts: 1}, mcpnexus.ErrorTypeOutcomeUnknown},
-		{mcpnexus.OperationCallTool, nil, mcpnexus.ErrorTypeOutcomeUnknown},
-		{mcpnexus.OperationCallTool, &temporal.RetryPolicy{MaximumAttempts: 2}, mcpnexus.ErrorTypeTimeout},
-		{mcpnexus.OperationReadResource, nil, mcpnexus.ErrorTypeTimeout},
+		{attemptType(""), mcpnexus.OperationCallTool, &temporal.RetryPolicy{MaximumAttempts: 1}, mcpnexus.ErrorTypeOutcomeUnknown},
+		{attemptType(""), mcpnexus.OperationCallTool, nil, mcpnexus.ErrorTypeOutcomeUnknown},
+		{attemptType(""), mcpnexus.OperationCallTool, &temporal.RetryPolicy{MaximumAttempts: 2}, mcpnexus.ErrorTypeTransport},
+		{attemptType(""), mcpnexus.OperationReadResource, nil, mcpnexus.ErrorTypeTransport},
+		{runningType(""), mcpnexus.OperationCallTool, nil, mcpnexus.ErrorTypeTransport}, // handed off, so not destructive
 	} {
 		for _, details := range []*commonpb.Payloads{unreadable, unread} {
 			r := &durableRun{options: mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Minute, RetryPolicy: c.policy}}
 			r.Operation = c.operation
 			e := r.contractError(temporal.GetDefaultFailureConverter().FailureToError(&failurepb.Failure{
-				FailureInfo: &failurepb.Failure_ActivityFailureInfo{ActivityFailureInfo: &failurepb.ActivityFailureInfo{}},
+				FailureInfo: &failurepb.Failure_ActivityFailureInfo{ActivityFailureInfo: &failurepb.ActivityFailureInfo{ActivityType: &commonpb.ActivityType{Name: c.activity}}},
 				Cause: &failurepb.Failure{FailureInfo: &failurepb.Failure_TimeoutFailureInfo{TimeoutFailureInfo: &failurepb.TimeoutFailureInfo{
-					TimeoutType: enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, LastHeartbeatDetails: details,
+					TimeoutType: enumspb.TIMEOUT_TYPE_HEARTBEAT, LastHeartbeatDetails: details,
 				}}},
 			}))
-			assert.Equal(t, c.want, e.Type, "%s, %+v: %s", c.operation, c.policy, e.Message)
+			assert.Equal(t, c.want, e.Type, "%s, %s, %+v: %s", c.activity, c.operation, c.policy, e.Message)
 		}
 	}
 }

@@ -359,6 +359,36 @@ func TestAResultThatACodecCannotReadAtFirstIsReadLaterAndTheToolRunsOnce(t *test
 	}
 }
 
+// A reluctantCodec cannot write the first mark of a request that is about to be sent.
+type reluctantCodec struct{ asked *atomic.Int32 }
+
+func (c reluctantCodec) Encode(in []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	for _, p := range in {
+		if bytes.HasPrefix(p.GetData(), []byte(`{"sent":true`)) && c.asked.Add(1) == 1 {
+			return nil, errors.New("the key service is away")
+		}
+	}
+	return in, nil
+}
+
+func (reluctantCodec) Decode(in []*commonpb.Payload) ([]*commonpb.Payload, error) { return in, nil }
+
+func TestARequestWhoseMarkACodecCannotWriteAtFirstIsSentLater(t *testing.T) {
+	t.Parallel()
+	server, transport := rudeHTTP(t, rude.Options{})
+	codec := reluctantCodec{new(atomic.Int32)}
+	plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "rude", Transport: transport}}})
+	require.NoError(t, err)
+	p := publishFor(t, dialFor(t, platformNamespace, withCodec(codec)), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+	p.run(t, func(ctx workflow.Context) error {
+		_, err := p.client("rude", caller.Options{Request: mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}}).
+			CallTool(ctx, &mcp.CallToolParams{Name: "echo"})
+		return err
+	})
+	assert.Greater(t, codec.asked.Load(), int32(1))
+	assert.Equal(t, 1, server.Stats().Calls["echo"])
+}
+
 // A paddingCodec adds so many bytes to large payloads. It reads what it has not encoded.
 type paddingCodec struct{ bytes int }
 

@@ -22,6 +22,17 @@ import (
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
+// newPaymaster makes an MCP server whose tool declares that it is destructive.
+func newPaymaster(calls *atomic.Int32) *mcp.Server {
+	destructive := true
+	server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: "pay", InputSchema: map[string]any{"type": "object"}, Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		calls.Add(1)
+		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
+	})
+	return server
+}
+
 // The worker stops while the Temporal server, which is slow to answer its heartbeats, is
 // to know that a request is about to be sent that may be sent only once.
 func TestARequestWhoseWorkerStopsBeforeItWasSentIsSentByAnother(t *testing.T) {
@@ -42,12 +53,7 @@ func TestARequestWhoseWorkerStopsBeforeItWasSentIsSentByAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var calls atomic.Int32
-			destructive := true
-			server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
-			server.AddTool(&mcp.Tool{Name: "pay", InputSchema: map[string]any{"type": "object"}, Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				calls.Add(1)
-				return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
-			})
+			server := newPaymaster(&calls)
 			waits := make(chan struct{})
 			waiting := sync.OnceFunc(func() { close(waits) })
 			slow := func(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
@@ -99,4 +105,29 @@ func TestARequestWhoseWorkerStopsBeforeItWasSentIsSentByAnother(t *testing.T) {
 			assert.EqualValues(t, 1, calls.Load())
 		})
 	}
+}
+
+// The attempt has no time left when it hears that the mark has failed, which has arrived
+// all the same.
+func TestAMarkThatCameTooLateIsTakenBack(t *testing.T) {
+	t.Parallel()
+	var marks, calls atomic.Int32
+	late := func(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		err := next(ctx, method, in, out, connection, o...)
+		if beat, ok := in.(*workflowservice.RecordActivityTaskHeartbeatRequest); ok && bytes.Contains(beat.GetDetails().GetPayloads()[0].GetData(), []byte(`"sent":true`)) && marks.Add(1) == 1 {
+			time.Sleep(4 * time.Second) // which is what a busy machine may make of it
+			return context.DeadlineExceeded
+		}
+		return err
+	}
+	plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "s", Transport: handler.InProcess{Server: newPaymaster(&calls)}}}})
+	require.NoError(t, err)
+	p := publishFor(t, dialFor(t, platformNamespace, withInterceptor(late)), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+	p.run(t, func(ctx workflow.Context) error {
+		_, err := p.client("s", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: 3 * time.Second}}).
+			CallTool(ctx, &mcp.CallToolParams{Name: "pay"})
+		return err
+	})
+	assert.Greater(t, marks.Load(), int32(1))
+	assert.EqualValues(t, 1, calls.Load())
 }
