@@ -174,7 +174,7 @@ func (a *attempt) failed(ctx context.Context, err error) error {
 	if notSent && !errors.Is(err, errUnmarked) {
 		// One that was marked can still turn out not to have been sent: the session
 		// was lost, and there is no other.
-		if unmarked := a.pulse.unmark(ctx); unmarked != nil {
+		if unmarked := a.pulse.unmark(ctx); unmarked != nil && !unwanted(unmarked) {
 			err = errors.Join(err, errUnmarked)
 		}
 	}

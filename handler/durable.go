@@ -449,7 +449,9 @@ func (r *durableRun) final(err error) error {
 		if app.Type() == errorTypeLast {
 			return errors.Unwrap(app)
 		}
-		if _, timeout := errors.AsType[*temporal.TimeoutError](err); !timeout {
+		_, timeout := errors.AsType[*temporal.TimeoutError](err)
+		_, contracts := mcpnexus.ErrorFrom(app)
+		if !timeout && (contracts || app.Type() == errorTypeCallerGone || app.Type() == errorTypeCancelled) {
 			return app
 		}
 	}
@@ -519,12 +521,12 @@ func summarize(subject string) string {
 // attempt, after which the server is to make no other whatever the error says.
 const errorTypeLast = "MCPLastAttempt"
 
-// errorTypeGivenBack is that of an activity whose worker cannot make the attempt,
-// mostly because it stops. Its detail is how many attempts were made before.
+// errorTypeGivenBack is that of an activity that cannot make the attempt, mostly because
+// its worker stops; another activity can. Its detail is how many attempts were made before.
 const errorTypeGivenBack = "MCPGivenBack"
 
 func givenBack(attemptsBefore int32) error {
-	return temporal.NewApplicationErrorWithOptions("this worker cannot make the attempt, another one may", errorTypeGivenBack, temporal.ApplicationErrorOptions{
+	return temporal.NewApplicationErrorWithOptions("the attempt was not made here, and is to be made elsewhere or later", errorTypeGivenBack, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Details: []any{attemptsBefore},
 	})
 }

@@ -3,7 +3,6 @@ package handler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +37,8 @@ type pulse struct {
 	ctx      context.Context // the activity's
 	handler  *Handler
 	progress *atomic.Pointer[progressDetails]
-	unread   bool
+	// unread is what heartbeats say of those of an earlier attempt.
+	unread atomic.Bool
 	// lost is called, once, when the attempt is not wanted any more.
 	lost func(error)
 	stop context.CancelFunc
@@ -55,7 +55,8 @@ type pulse struct {
 // beat begins to send heartbeats, until end is called. They say so if those of an
 // earlier attempt could not be read.
 func (h *Handler) beat(ctx context.Context, unread bool, progress *atomic.Pointer[progressDetails], lost func(error)) *pulse {
-	p := &pulse{ctx: ctx, handler: h, unread: unread, progress: progress, lost: lost, done: make(chan struct{})}
+	p := &pulse{ctx: ctx, handler: h, progress: progress, lost: lost, done: make(chan struct{})}
+	p.unread.Store(unread)
 	// Also when the activity's context has ended: the call takes a moment longer.
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go p.run(ctx)
@@ -74,9 +75,7 @@ func (p *pulse) run(ctx context.Context) {
 	for {
 		if err := p.record(ctx); unwanted(err) {
 			p.lost(err)
-			if err := p.recordBySDK(); err != nil {
-				warn(p.handler.logger(p.ctx), "The end of an attempt that nobody wants is reported as a failure", "error", err)
-			}
+			p.recordBySDK(p.details())
 			return
 		}
 		select {
@@ -88,12 +87,16 @@ func (p *pulse) run(ctx context.Context) {
 }
 
 // recordBySDK sends a heartbeat as any activity would: of a cancellation only the SDK may
-// tell the server that it was heeded, and it must hear of it itself. It panics over a
-// codec that fails.
-func (p *pulse) recordBySDK() (err error) {
-	defer recovered(&err, "%v")
-	activity.RecordHeartbeat(p.ctx, p.details())
-	return nil
+// tell the server that it was heeded, and it must hear of it itself.
+func (p *pulse) recordBySDK(details heartbeat) {
+	var err error
+	func() {
+		defer recovered(&err, "%v") // the SDK panics over a codec that fails
+		activity.RecordHeartbeat(p.ctx, details)
+	}()
+	if err != nil {
+		warn(p.handler.logger(p.ctx), "The end of an attempt that nobody wants is reported as a failure", "error", err)
+	}
 }
 
 // details is what there is to tell.
@@ -105,7 +108,7 @@ func (p *pulse) details() heartbeat {
 
 // latest is what there is to tell. The caller holds p.mu.
 func (p *pulse) latest() heartbeat {
-	return heartbeat{Sent: p.sent, Unread: p.unread, Progress: p.progress.Load()}
+	return heartbeat{Sent: p.sent, Unread: p.unread.Load(), Progress: p.progress.Load()}
 }
 
 func (p *pulse) record(ctx context.Context) error {
@@ -133,18 +136,15 @@ func (p *pulse) mark(ctx context.Context) error {
 		return errors.Join(errUnmarked, cause)
 	}
 	if unwanted(err) {
-		return fmt.Errorf("the request was not sent: %w", err)
+		p.recordBySDK(p.latest())
+		return errors.Join(errCancelled, err)
 	}
 	return errors.Join(errUnmarked, err)
 }
 
 // dismiss takes no heed any more of what an earlier attempt may have said: the request
 // may be sent more than once.
-func (p *pulse) dismiss() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unread = false
-}
+func (p *pulse) dismiss() { p.unread.Store(false) }
 
 // seal ends the heartbeats, lets no mark be made from now on, and reports whether one
 // was. Only what was marked can have been sent.
@@ -182,7 +182,9 @@ func (h *Handler) record(ctx context.Context, details heartbeat) (err error) {
 		})
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout/2)
+	// The SDK gives the request half of the time that ctx has left (v1.50.0): a busy server
+	// may take five seconds, and may be asked once more before it misses the attempt.
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	info := activity.GetInfo(ctx)
 	return activity.GetClient(ctx).RecordActivityHeartbeatWithOptions(ctx, client.RecordActivityHeartbeatOptions{

@@ -197,6 +197,11 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 	defer func() { c.release(err) }()
 	defer survivePanic() // before the connection is released, which it may have broken
 	defer c.cutWhenStuck(ctx)()
+	if op.name == mcpnexus.OperationCallTool {
+		if err := c.session.prepare(ctx, req.params); err != nil {
+			return nil, &unsent{err}
+		}
+	}
 	if req.beforeSending != nil {
 		if err := req.beforeSending(ctx); err != nil {
 			return nil, &unsent{err}

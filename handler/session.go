@@ -204,6 +204,23 @@ func (s *session) request(params json.RawMessage) mcp.Request {
 	return &mcp.ClientRequest[*wireParams]{Session: s.client, Params: &wireParams{raw: params}}
 }
 
+// prepare learns before a tool is called what of its params goes into headers. Not at any
+// price: a server that wants headers refuses a call without, and has not run it.
+func (s *session) prepare(ctx context.Context, params object) error {
+	if !s.putsParamsInHeaders() {
+		return nil
+	}
+	if learned := s.learnTools(params); !isClosed(learned) { // a timer has its price
+		select {
+		case <-learned:
+		case <-halfway(ctx):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
 // call sends one request and returns the result as it stood on the wire and as
 // the SDK understood it.
 func (s *session) call(ctx context.Context, method string, params object) (json.RawMessage, mcp.Result, error) {
@@ -212,21 +229,8 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 		// CallTool sends one too.
 		params = params.with("arguments", json.RawMessage(`{}`))
 	}
-	inHeaders := method == "tools/call" && s.putsParamsInHeaders()
-	if inHeaders {
-		// Not at any price: a server that wants headers refuses a call without, and
-		// has not run it.
-		if learned := s.learnTools(params); !isClosed(learned) { // a timer has its price
-			select {
-			case <-learned:
-			case <-halfway(ctx):
-			case <-ctx.Done():
-				return nil, nil, context.Cause(ctx)
-			}
-		}
-	}
 	raw, result, err := s.callOnce(ctx, method, params)
-	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && inHeaders && e.Code == mcp.CodeHeaderMismatch {
+	if e, ok := errors.AsType[*mcpnexus.Error](err); ok && method == "tools/call" && s.putsParamsInHeaders() && e.Code == mcp.CodeHeaderMismatch {
 		// The tool's definition is not known, or changed under us.
 		s.forgetTools()
 		select {

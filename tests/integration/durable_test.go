@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -298,18 +296,11 @@ func scheduledActivities(t *testing.T, run client.WorkflowRun) (types []string) 
 
 func TestACallThatIsCancelledWhileItIsFoundOutWhatItsToolDeclaresIsNotSent(t *testing.T) {
 	t.Parallel()
-	server := rude.New(rude.Options{})
 	list := make(chan struct{})
-	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Method") == "tools/list" {
-			<-list
-		}
-		server.ServeHTTP(w, r)
-	}))
-	t.Cleanup(listener.Close)
 	come := sync.OnceFunc(func() { close(list) })
+	server, transport := rudeListingAfter(t, list)
 	t.Cleanup(come)
-	p := publish(t, handler.Server{Name: "rude", Transport: handler.HTTP{Endpoint: listener.URL}})
+	p := publish(t, handler.Server{Name: "rude", Transport: transport})
 	run := p.start(t, func(ctx workflow.Context) error {
 		return p.callUntilSignal(ctx, mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}, "echo")
 	})

@@ -22,6 +22,21 @@ func rudeHTTP(t *testing.T, options rude.Options) (*rude.Server, handler.Transpo
 	return server, handler.HTTP{Endpoint: listener.URL}
 }
 
+// rudeListingAfter is a rude server that does not list its tools before the channel is
+// closed.
+func rudeListingAfter(t *testing.T, listed <-chan struct{}) (*rude.Server, handler.Transport) {
+	t.Helper()
+	server := rude.New(rude.Options{})
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			<-listed
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(listener.Close)
+	return server, handler.HTTP{Endpoint: listener.URL}
+}
+
 // rudeStdio is a rude server as a process of its own.
 func rudeStdio(t *testing.T, options rude.Options) handler.Transport {
 	t.Helper()
