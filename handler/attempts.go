@@ -171,7 +171,7 @@ func (a *attempt) failed(ctx context.Context, err error) error {
 	_, notSent := errors.AsType[*unsent](err)
 	// One that was left behind may not have come to its mark.
 	notSent = notSent || a.single && !a.pulse.seal()
-	if notSent && !errors.Is(err, errUnmarked) {
+	if a.single && notSent && !errors.Is(err, errUnmarked) {
 		// One that was marked can still turn out not to have been sent: the session
 		// was lost, and there is no other.
 		if unmarked := a.pulse.unmark(ctx); unmarked != nil && !unwanted(unmarked) {

@@ -471,7 +471,17 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 		if e, ok := mcpnexus.ErrorFrom(err); ok {
 			return e
 		}
-		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+		// Not with what an ActivityError says, the worker's host among it.
+		if made, ok := errors.AsType[*temporal.ActivityError](err); ok && errors.Unwrap(made) != nil {
+			err = errors.Unwrap(made)
+		}
+		app, ok := errors.AsType[*temporal.ApplicationError](err)
+		if !ok {
+			return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+		}
+		e := r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: app.Message()})
+		e.NonRetryable = e.NonRetryable || app.NonRetryable()
+		return e
 	}
 	var beat heartbeat
 	// Only an attempt that is the only one says so, and none that was handed off. What

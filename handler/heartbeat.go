@@ -75,9 +75,12 @@ func (p *pulse) run(ctx context.Context) {
 	for {
 		if err := p.record(ctx); unwanted(err) {
 			p.lost(err)
-			p.recordBySDK(p.details())
+			p.mu.Lock()
+			p.recordBySDK(p.latest())
+			p.mu.Unlock()
 			return
 		}
+		ticker.Reset(heartbeatInterval) // after a slow one, whoever waits comes first
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -97,13 +100,6 @@ func (p *pulse) recordBySDK(details heartbeat) {
 	if err != nil {
 		warn(p.handler.logger(p.ctx), "The end of an attempt that nobody wants is reported as a failure", "error", err)
 	}
-}
-
-// details is what there is to tell.
-func (p *pulse) details() heartbeat {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.latest()
 }
 
 // latest is what there is to tell. The caller holds p.mu.
@@ -156,15 +152,19 @@ func (p *pulse) seal() (marked bool) {
 	return p.marked
 }
 
-// unmark takes a mark back, if there is one: the request was not sent after all.
+// unmark ends the heartbeats and takes a mark back, if there is one: the request was not
+// sent after all.
 func (p *pulse) unmark(ctx context.Context) error {
+	p.stop() // one that is on its way holds the lock
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.sent && !p.doubtful {
 		return nil
 	}
 	p.sent = false
-	return p.handler.record(context.WithoutCancel(ctx), p.latest())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTime)
+	defer cancel()
+	return p.handler.record(ctx, p.latest())
 }
 
 // record sends a heartbeat and returns the server's word on it.

@@ -420,6 +420,25 @@ func TestWhatTheWorkflowCannotReadMayHaveBeenSentUnlessThePolicyAllowsMoreAttemp
 	}
 }
 
+func TestAnEndThatIsNoneOfTheContractsTellsCallersNothingOfTheWorker(t *testing.T) {
+	for _, permanent := range []bool{false, true} {
+		r := &durableRun{}
+		r.Service, r.Operation, r.Subject = "s", mcpnexus.OperationCallTool, "t"
+		err := r.final(temporal.GetDefaultFailureConverter().FailureToError(&failurepb.Failure{
+			FailureInfo: &failurepb.Failure_ActivityFailureInfo{ActivityFailureInfo: &failurepb.ActivityFailureInfo{Identity: "1@secret-host"}},
+			Cause: &failurepb.Failure{Message: "unable to decode", FailureInfo: &failurepb.Failure_ApplicationFailureInfo{
+				ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{Type: "Codec", NonRetryable: permanent},
+			}},
+		}))
+		e, ok := mcpnexus.ErrorFrom(err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, mcpnexus.ErrorTypeTransport, e.Type)
+		assert.Equal(t, permanent, e.NonRetryable)
+		assert.Contains(t, e.Message, `s: call-tool "t": unable to decode`)
+		assert.NotContains(t, e.Message, "host")
+	}
+}
+
 // An attempt in between, on another worker, may have sent it.
 func TestWhoFollowsACallThatIsGivenBackDoesNotForgetThatTheRequestMayHaveBeenSent(t *testing.T) {
 	for _, c := range []struct {
