@@ -373,10 +373,10 @@ func durations(events []*historypb.HistoryEvent) []time.Duration {
 // bytes each.
 func TestWhatFitsIntoAnOperationFitsIntoADurableOneToo(t *testing.T) {
 	t.Parallel()
-	markup := strings.Repeat("<", 300_000)
+	markup := strings.Repeat("<", 200_000) // of which two are too much when each takes six bytes
 	for name, c := range map[string]struct{ operation, input string }{
 		"a long URI":              {mcpnexus.OperationReadResource, `{"uri":"rude://` + strings.Repeat("x", 1_800_000) + `"$META}`},
-		"a long name":             {mcpnexus.OperationCallTool, `{"name":"` + strings.Repeat(markup, 3) + `"$META}`},
+		"a long name":             {mcpnexus.OperationCallTool, `{"name":"` + markup + markup + `"$META}`},
 		"a long factory argument": {mcpnexus.OperationCallTool, `{"name":"echo"$META}`},
 		"a batch of long names":   {mcpnexus.OperationCallTools, `{"calls":[{"name":"echo"},{"name":"` + markup + `1"},{"name":"` + markup + `2"}]$META}`},
 	} {
