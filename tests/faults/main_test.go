@@ -7,11 +7,14 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +74,14 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		return 1
 	}
+	dir, err := os.MkdirTemp("", "nexusmcp-faults-")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir)
+	if serverProgram, err = buildServer(ctx, dir); err != nil {
+		return fail(err)
+	}
 	server, err := devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}})
 	if err != nil {
 		return fail(err)
@@ -81,6 +92,22 @@ func runTests(m *testing.M) int {
 	}
 	defer shared.close()
 	return m.Run()
+}
+
+// serverProgram is the MCP server over stdio.
+var serverProgram string
+
+func buildServer(ctx context.Context, dir string) (string, error) {
+	program := filepath.Join(dir, "effectsserver")
+	arguments := []string{"build", "-o", program}
+	if slowdown > 1 {
+		arguments = append(arguments, "-race")
+	}
+	out, err := exec.CommandContext(ctx, "go", append(arguments, "./effectsserver")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building the MCP server with the go command: %w: %q", err, bytes.TrimSpace(out))
+	}
+	return program, nil
 }
 
 // newLogger returns a logger for the test process, where failing operations are

@@ -136,9 +136,7 @@ func (s *site) bring(t *testing.T) {
 		case service.Listen != "":
 			service.start(t)
 		case !service.http():
-			self, err := os.Executable()
-			require.NoError(t, err)
-			if err := os.Symlink(self, service.config.Path); err != nil {
+			if err := os.Symlink(serverProgram, service.config.Path); err != nil {
 				require.ErrorIs(t, err, os.ErrExist) // the other service's is the same
 			}
 		}
