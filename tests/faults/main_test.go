@@ -22,7 +22,6 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/nexusmcp/nexusmcp/examples/devserver"
-	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
@@ -38,7 +37,6 @@ const (
 var shared *temporalServer
 
 func TestMain(m *testing.M) {
-	effects.MainIfAsked()
 	handlerMainIfAsked()
 	callerMainIfAsked()
 	temporalMainIfAsked()
@@ -94,7 +92,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// serverProgram is the MCP server over stdio.
+// serverProgram is the MCP server.
 var serverProgram string
 
 func buildServer(ctx context.Context, dir string) (string, error) {

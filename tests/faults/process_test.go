@@ -25,8 +25,8 @@ import (
 // requests in a row that failed, which on such a machine they may.
 const patience = slowdown * 2 * time.Minute
 
-// A process is the test binary, started as something else. It ends with its
-// test, and with the test binary, however that ends.
+// A process is one that a test starts, mostly the test binary as something else. It ends
+// with its test, and with the test binary, however that ends.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
@@ -44,13 +44,19 @@ func launch(t *testing.T, name, variable string, config any) *process {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &process{name: name, cmd: exec.Command(self), ready: make(chan struct{}), exited: make(chan struct{})}
+	return launchProgram(t, self, name, variable, config)
+}
+
+// launchProgram is launch with another program.
+func launchProgram(t *testing.T, program, name, variable string, config any) *process {
+	t.Helper()
+	p := &process{name: name, cmd: exec.Command(program), ready: make(chan struct{}), exited: make(chan struct{})}
 	p.cmd.Env = os.Environ()
 	for name, value := range asprocess.Environ(variable, config) {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}
 	// Whatever happens to the test binary, the process sees the end of its stdin.
-	_, err = p.cmd.StdinPipe()
+	_, err := p.cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)

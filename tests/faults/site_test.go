@@ -145,7 +145,7 @@ func (s *site) bring(t *testing.T) {
 
 func (s *service) start(t *testing.T) {
 	t.Helper()
-	s.process = launch(t, "the server of "+s.Service, effects.Env, s.Options)
+	s.process = launchProgram(t, serverProgram, "the server of "+s.Service, effects.Env, s.Options)
 }
 
 // startWorker starts a worker that publishes the site's servers.

@@ -1,7 +1,6 @@
-// Command effectsserver is the suite's MCP server over stdio, which its environment
-// configures. It is a program of its own because the suite starts it thousands of
-// times, and a process that links a Temporal server takes most of a second of CPU to
-// start.
+// Command effectsserver is the suite's MCP server, which its environment configures. It
+// is a program of its own because the suite starts it thousands of times, and a process
+// that links a Temporal server takes most of a second of CPU to start.
 package main
 
 import (
