@@ -31,8 +31,7 @@ var (
 
 // isCancelled reports whether a call has ended because nobody wants its outcome.
 func isCancelled(err error) bool {
-	_, cut := errors.AsType[*cutOffError](err)
-	return cut || slices.ContainsFunc([]error{errCancelled, errCallerGone, errUnclaimed, errAbandoned}, func(reason error) bool { return errors.Is(err, reason) })
+	return errors.Is(err, errCancelled) || errors.Is(err, errCallerGone) || errors.Is(err, errUnclaimed) || errors.Is(err, errAbandoned)
 }
 
 // An attempt is one of a durable request's, made by an activity.

@@ -356,6 +356,8 @@ func (e *cutOffError) Error() string {
 	return "it was still running when the time of its Nexus request was over, and may have been carried out; " + e.why
 }
 
+func (e *cutOffError) Unwrap() error { return errCancelled }
+
 // leftOfAttempt is the time that a first attempt has left.
 func (st *start) leftOfAttempt(c *call) time.Duration {
 	return max(leastLeft, limitAttempt(st.req.options, st.lookup).within-time.Since(c.began))
