@@ -11,20 +11,21 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // startBatches starts a batch of calls of each of the site's services, in workflows
 // of their own. The calls of one batch are returned together.
-func (s *site) startBatches(t *testing.T, options mcpnexus.RequestOptions, calls ...call) [][]*running {
+func (s *site) startBatches(t *testing.T, options mcpnexus.RequestOptions, calls ...workers.Call) [][]*running {
 	t.Helper()
 	var batches [][]*running
 	for _, service := range s.services {
-		var plan []call
+		var plan []workers.Call
 		for _, c := range calls {
 			c.Options = options
 			plan = append(plan, s.complete(service.Service, c))
 		}
-		run := s.execute(t, batchWorkflow, client.StartWorkflowOptions{}, plan...)
+		run := s.execute(t, workers.Batch, client.StartWorkflowOptions{}, plan...)
 		var batch []*running
 		for _, c := range plan {
 			batch = append(batch, &running{site: s, service: service, call: c, run: run})
@@ -40,9 +41,9 @@ func TestABatchWhoseWorkerIsKilledSucceedsOnAnotherCallByCall(t *testing.T) {
 		s := newSite(t, siteOptions{})
 		first := s.startWorker(t)
 		options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute}
-		quick := call{Arguments: effects.Arguments{Call: "quick "}}
-		hangs := call{Arguments: effects.Arguments{Call: "hangs ", Hang: 1, MS: 500}}
-		destroys := call{Tool: effects.Destroy, Arguments: effects.Arguments{Call: "destroys ", Hang: 1, MS: 500}}
+		quick := workers.Call{Arguments: effects.Arguments{Call: "quick "}}
+		hangs := workers.Call{Arguments: effects.Arguments{Call: "hangs ", Hang: 1, MS: 500}}
+		destroys := workers.Call{Tool: effects.Destroy, Arguments: effects.Arguments{Call: "destroys ", Hang: 1, MS: 500}}
 		all := s.startBatches(t, options, quick, hangs, quick, hangs, quick)
 		some := s.startBatches(t, options, quick, destroys, hangs)
 		for _, batch := range append(all, some...) {
@@ -66,10 +67,10 @@ func TestABatchWhoseWorkerIsKilledSucceedsOnAnotherCallByCall(t *testing.T) {
 						}
 						r.requireRuns(t, 1)
 					case r.call.Arguments.Hang > 0:
-						assert.Equal(t, outcome{Text: r.call.Arguments.Text()}, outcomes[i])
+						assert.Equal(t, workers.Outcome{Text: r.call.Arguments.Text()}, outcomes[i])
 						r.requireRuns(t, 2)
 					default:
-						assert.Equal(t, outcome{Text: r.call.Arguments.Text()}, outcomes[i])
+						assert.Equal(t, workers.Outcome{Text: r.call.Arguments.Text()}, outcomes[i])
 						r.requireRuns(t, 1) // it had its outcome
 					}
 				}
@@ -86,7 +87,7 @@ func TestABatchWhoseAnswerWasLostIsAnsweredFromMemory(t *testing.T) {
 	worker := s.startWorker(t)
 	var batches [][]*running
 	for _, ms := range []int{0, 15_000} { // answered at once, and handed off
-		batches = append(batches, s.startBatches(t, mcpnexus.RequestOptions{}, call{}, call{Arguments: effects.Arguments{MS: ms}}, call{Arguments: effects.Arguments{Fail: 1, Code: -32602}})...)
+		batches = append(batches, s.startBatches(t, mcpnexus.RequestOptions{}, workers.Call{}, workers.Call{Arguments: effects.Arguments{MS: ms}}, workers.Call{Arguments: effects.Arguments{Fail: 1, Code: -32602}})...)
 	}
 	for _, batch := range batches {
 		outcomes := outcomesOf(t, batch[0].run)
@@ -96,7 +97,7 @@ func TestABatchWhoseAnswerWasLostIsAnsweredFromMemory(t *testing.T) {
 					assert.Equal(t, mcpnexus.ErrorTypeProtocol, outcomes[i].Failure.Type)
 				}
 			} else {
-				assert.Equal(t, outcome{Text: r.call.Arguments.Text()}, outcomes[i])
+				assert.Equal(t, workers.Outcome{Text: r.call.Arguments.Text()}, outcomes[i])
 			}
 			r.requireRuns(t, 1)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // An ending is a way in which a caller's workflow stops to be interested in its
@@ -61,11 +62,11 @@ func TestACallOfAWorkflowThatHasEndedIsCancelledOnTheWire(t *testing.T) {
 					options := mcpnexus.RequestOptions{Execution: p.execution, StartToCloseTimeout: 2 * time.Minute}
 					var calls []*running
 					for _, service := range s.services {
-						calls = append(calls, s.start(t, service, call{Arguments: effects.Arguments{Hang: 1}, Options: options}, e.options))
+						calls = append(calls, s.start(t, service, workers.Call{Arguments: effects.Arguments{Hang: 1}, Options: options}, e.options))
 						if p.execution == mcpnexus.ExecutionDurable {
 							once := options
 							once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
-							calls = append(calls, s.start(t, service, call{Arguments: effects.Arguments{Call: "once, ", Hang: 1}, Options: once}, e.options))
+							calls = append(calls, s.start(t, service, workers.Call{Arguments: effects.Arguments{Call: "once, ", Hang: 1}, Options: once}, e.options))
 						}
 					}
 					s.reach(t, p, calls)
@@ -101,7 +102,7 @@ func TestAWorkflowThatCancelsItsCallGetsWhatTheCancellationTypeSays(t *testing.T
 		s := newSite(t, siteOptions{})
 		s.startWorker(t)
 		start := func(name string, cancellation workflow.NexusOperationCancellationType) []*running {
-			return s.startEach(t, call{
+			return s.startEach(t, workers.Call{
 				Arguments:    effects.Arguments{Call: name, MS: 20_000},
 				Options:      mcpnexus.RequestOptions{Execution: execution},
 				Cancellation: cancellation,

@@ -3,13 +3,11 @@
 package faults
 
 import (
-	"context"
 	"encoding/json"
 	"runtime"
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
@@ -18,28 +16,13 @@ import (
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	"github.com/nexusmcp/nexusmcp/internal/held"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
-
-// selfService is a server that every worker publishes beside the others, whose
-// tool says what its process holds.
-const (
-	selfService = "self"
-	selfTool    = "resources"
-)
-
-func selfServer() *mcp.Server {
-	server := mcp.NewServer(&mcp.Implementation{Name: selfService, Version: "1"}, nil)
-	server.AddTool(&mcp.Tool{Name: selfTool, InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		out, err := json.Marshal(held.Now())
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(out)}}}, err
-	})
-	return server
-}
 
 // held asks the site's only worker what it holds.
 func (s *site) held(t *testing.T) (r held.Resources) {
 	t.Helper()
-	outcomes := outcomesOf(t, s.execute(t, callsWorkflow, client.StartWorkflowOptions{}, call{Endpoint: s.endpoint, Service: selfService, Tool: selfTool}))
+	outcomes := outcomesOf(t, s.execute(t, workers.Calls, client.StartWorkflowOptions{}, workers.Call{Endpoint: s.endpoint, Service: workers.SelfService, Tool: workers.SelfTool}))
 	require.NoError(t, json.Unmarshal([]byte(outcomes[0].Text), &r), "%+v", outcomes[0])
 	return r
 }
@@ -80,25 +63,25 @@ func TestTenThousandCallsLeaveAWorkerAsItWas(t *testing.T) {
 				batches = (batches + 9) / 10 // each call is a process
 			}
 			var runs []client.WorkflowRun
-			var plans [][]call
-			start := func(workflowType string, n int, c call) {
-				plan := make([]call, n)
+			var plans [][]workers.Call
+			start := func(workflowType string, n int, c workers.Call) {
+				plan := make([]workers.Call, n)
 				for i := range plan {
 					plan[i] = s.complete(service.Service, c)
 				}
 				plans, runs, made = append(plans, plan), append(runs, s.execute(t, workflowType, client.StartWorkflowOptions{}, plan...)), made+n
 			}
 			for range batches {
-				start(batchWorkflow, batch, call{})
+				start(workers.Batch, batch, workers.Call{})
 			}
-			start(callsWorkflow, batches, call{Options: durable})
-			start(batchWorkflow, batches, call{Options: durable})
-			start(batchWorkflow, batches, call{Arguments: effects.Arguments{MS: 2500}})
-			start(batchWorkflow, batches, call{Arguments: effects.Arguments{Fail: 1, Code: -32602}})
+			start(workers.Calls, batches, workers.Call{Options: durable})
+			start(workers.Batch, batches, workers.Call{Options: durable})
+			start(workers.Batch, batches, workers.Call{Arguments: effects.Arguments{MS: 2500}})
+			start(workers.Batch, batches, workers.Call{Arguments: effects.Arguments{Fail: 1, Code: -32602}})
 			for i, run := range runs {
 				for j, o := range outcomesOf(t, run) {
 					if plans[i][j].Arguments.Fail == 0 {
-						require.Equal(t, outcome{Text: plans[i][j].Arguments.Text()}, o)
+						require.Equal(t, workers.Outcome{Text: plans[i][j].Arguments.Text()}, o)
 					} else {
 						require.NotNil(t, o.Failure)
 					}

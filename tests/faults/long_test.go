@@ -8,6 +8,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 func TestAToolThatTakesLongRunsOnce(t *testing.T) {
@@ -23,7 +24,7 @@ func TestAToolThatTakesLongRunsOnce(t *testing.T) {
 			{effects.Work, 90 * time.Second},
 			{effects.Destroy, 30 * time.Second}, // at most once
 		} {
-			calls = append(calls, s.startEach(t, call{
+			calls = append(calls, s.startEach(t, workers.Call{
 				Tool:      c.tool,
 				Arguments: effects.Arguments{Call: c.tool + " " + c.takes.String() + " ", MS: int(c.takes.Milliseconds())},
 				Options:   mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute},

@@ -37,8 +37,6 @@ const (
 var shared *temporalServer
 
 func TestMain(m *testing.M) {
-	handlerMainIfAsked()
-	callerMainIfAsked()
 	temporalMainIfAsked()
 	flag.Parse()
 	if slowdown > 1 && !*withRace {
@@ -77,7 +75,7 @@ func runTests(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	if serverProgram, err = buildServer(ctx, dir); err != nil {
+	if err := build(ctx, dir); err != nil {
 		return fail(err)
 	}
 	server, err := devserver.Start(ctx, devserver.Options{Namespaces: []string{platformNamespace, appNamespace}})
@@ -92,20 +90,20 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// serverProgram is the MCP server.
-var serverProgram string
+// Programs that tests start: an MCP server, and workers of both sides.
+var serverProgram, workerProgram string
 
-func buildServer(ctx context.Context, dir string) (string, error) {
-	program := filepath.Join(dir, "effectsserver")
-	arguments := []string{"build", "-o", program}
+func build(ctx context.Context, dir string) error {
+	arguments := []string{"build", "-o", dir}
 	if slowdown > 1 {
 		arguments = append(arguments, "-race")
 	}
-	out, err := exec.CommandContext(ctx, "go", append(arguments, "./effectsserver")...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", append(arguments, "./cmd/...")...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("building the MCP server with the go command: %w: %q", err, bytes.TrimSpace(out))
+		return fmt.Errorf("building the suite's programs with the go command: %w: %q", err, bytes.TrimSpace(out))
 	}
-	return program, nil
+	serverProgram, workerProgram = filepath.Join(dir, "effectsserver"), filepath.Join(dir, "worker")
+	return nil
 }
 
 // newLogger returns a logger for the test process, where failing operations are

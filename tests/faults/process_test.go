@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nexusmcp/nexusmcp/internal/asprocess"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // patience is how long something may take that should happen at once, on a busy
@@ -25,8 +25,8 @@ import (
 // requests in a row that failed, which on such a machine they may.
 const patience = slowdown * 2 * time.Minute
 
-// A process is one that a test starts, mostly the test binary as something else. It ends
-// with its test, and with the test binary, however that ends.
+// A process is one that a test starts. It ends with its test, and with the test binary,
+// however that ends.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
@@ -38,17 +38,9 @@ type process struct {
 	stderr bytes.Buffer
 }
 
-// launch starts the test binary with a variable in its environment that makes it
-// something else, and returns when it has printed its first line.
-func launch(t *testing.T, name, variable string, config any) *process {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	return launchProgram(t, self, name, variable, config)
-}
-
-// launchProgram is launch with another program.
-func launchProgram(t *testing.T, program, name, variable string, config any) *process {
+// launch starts a program with its configuration in a variable of its environment, and
+// returns when it has printed its first line.
+func launch(t *testing.T, program, name, variable string, config any) *process {
 	t.Helper()
 	p := &process{name: name, cmd: exec.Command(program), ready: make(chan struct{}), exited: make(chan struct{})}
 	p.cmd.Env = os.Environ()
@@ -152,14 +144,7 @@ func (p *process) running() bool {
 // test's own child.
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// processMain runs what a process was started for, if it was: run gets the
-// configuration, and a channel that is closed by SIGTERM.
-func processMain[Config any](variable string, run func(Config, <-chan struct{}) error) {
-	asprocess.MainIfAsked(variable, func(config Config) error {
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(3) // the test binary is gone
-		}()
-		return run(config, terminated())
-	})
+// lostAnswers counts the answers that a worker has lost.
+func (p *process) lostAnswers() int {
+	return strings.Count(strings.Join(p.said(), "\n"), workers.AnswerLost)
 }

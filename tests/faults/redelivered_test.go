@@ -10,25 +10,26 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 func TestACallWhoseAnswerWasLostIsAnsweredFromMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		call call
+		call workers.Call
 		// fails says that the answer is a failure.
 		fails bool
 	}{
-		{name: "a result", call: call{}},
-		{name: "an error", call: call{Arguments: effects.Arguments{Fail: 1, Code: -32602}}, fails: true},
-		{name: "that it is handed off", call: call{Arguments: effects.Arguments{MS: 15_000}}},
-		{name: "that it is handed off, with a result before it is asked for again", call: call{Arguments: effects.Arguments{MS: 5_000}}},
-		{name: "that it is durable", call: call{Arguments: effects.Arguments{MS: 1_000}, Options: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}}},
-		{name: "that it runs at most once", call: call{
+		{name: "a result", call: workers.Call{}},
+		{name: "an error", call: workers.Call{Arguments: effects.Arguments{Fail: 1, Code: -32602}}, fails: true},
+		{name: "that it is handed off", call: workers.Call{Arguments: effects.Arguments{MS: 15_000}}},
+		{name: "that it is handed off, with a result before it is asked for again", call: workers.Call{Arguments: effects.Arguments{MS: 5_000}}},
+		{name: "that it is durable", call: workers.Call{Arguments: effects.Arguments{MS: 1_000}, Options: mcpnexus.RequestOptions{Execution: mcpnexus.ExecutionDurable}}},
+		{name: "that it runs at most once", call: workers.Call{
 			Arguments: effects.Arguments{MS: 1_000}, Options: mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}},
 		}},
-		{name: "that it is retried", call: call{Arguments: effects.Arguments{Fail: 1, Code: -32603}}},
+		{name: "that it is retried", call: workers.Call{Arguments: effects.Arguments{Fail: 1, Code: -32603}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // A rollingLoad is what each of several workflows calls, one after the other:
@@ -25,16 +26,16 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	const workflows = 24 / slowdown
 	s := newSite(t, siteOptions{Long: true, Services: []string{overStdio, overHTTP, overHTTPLegacy}})
-	workers := []*process{s.startWorker(t), s.startWorker(t)}
+	pair := []*process{s.startWorker(t), s.startWorker(t)}
 	executions := []mcpnexus.Execution{mcpnexus.ExecutionAuto, mcpnexus.ExecutionAuto, mcpnexus.ExecutionDurable}
 	var runs []client.WorkflowRun
-	var plans [][]call
+	var plans [][]workers.Call
 	long := make(map[string]bool) // calls that a stopping worker does not wait for
 	for i := range workflows {
-		var plan []call
+		var plan []workers.Call
 		for j := range rollingLoad {
 			// Each workflow begins elsewhere, so that all lengths run at any time.
-			c := call{
+			c := workers.Call{
 				Arguments: effects.Arguments{MS: rollingLoad[(i+j)%len(rollingLoad)]},
 				Options:   mcpnexus.RequestOptions{Execution: executions[(i+j)%len(executions)]},
 			}
@@ -48,7 +49,7 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 			plan = append(plan, c)
 		}
 		plans = append(plans, plan)
-		runs = append(runs, s.execute(t, callsWorkflow, client.StartWorkflowOptions{}, plan...))
+		runs = append(runs, s.execute(t, workers.Calls, client.StartWorkflowOptions{}, plan...))
 	}
 
 	open := func() bool {
@@ -63,24 +64,24 @@ func TestARollingRestartOfTwoWorkersUnderLoadLosesNothing(t *testing.T) {
 	}
 	const rounds = 2 // with more, the longest calls would never have the time that they take
 	restarts := 0
-	for ; restarts < rounds*len(workers) && open(); restarts++ {
-		i := restarts % len(workers)
+	for ; restarts < rounds*len(pair) && open(); restarts++ {
+		i := restarts % len(pair)
 		within(t, patience, "a long call has just begun on the worker", func() bool {
 			return !open() || slices.ContainsFunc(s.entries(t, "", effects.Began), func(e effects.Entry) bool {
-				return e.Client == workers[i].pid() && long[e.Call] && time.Since(e.Time) < 2*time.Second
+				return e.Client == pair[i].pid() && long[e.Call] && time.Since(e.Time) < 2*time.Second
 			})
 		})
-		workers[i].stop(t)
-		workers[i] = s.startWorker(t)
+		pair[i].stop(t)
+		pair[i] = s.startWorker(t)
 	}
-	assert.GreaterOrEqual(t, restarts, len(workers), "the load ended before each worker was restarted")
+	assert.GreaterOrEqual(t, restarts, len(pair), "the load ended before each worker was restarted")
 
 	calls, again := 0, 0
 	for i, run := range runs {
 		for j, o := range outcomesOf(t, run) {
 			c := plans[i][j]
 			calls++
-			assert.Equal(t, outcome{Text: c.Arguments.Text()}, o, "%+v", c)
+			assert.Equal(t, workers.Outcome{Text: c.Arguments.Text()}, o, "%+v", c)
 			began := len(s.entries(t, c.Arguments.Call, effects.Began))
 			again += began - 1
 			if c.Options.RetryPolicy != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 func TestACallSucceedsWhenItsMCPServerComesBack(t *testing.T) {
@@ -18,7 +19,7 @@ func TestACallSucceedsWhenItsMCPServerComesBack(t *testing.T) {
 		const away, longestBackoff = 20 * time.Second, 3 * time.Second
 		s := newSite(t, siteOptions{Absent: true})
 		s.startWorker(t)
-		calls := s.startEach(t, call{Options: mcpnexus.RequestOptions{
+		calls := s.startEach(t, workers.Call{Options: mcpnexus.RequestOptions{
 			Execution:   execution,
 			RetryPolicy: &temporal.RetryPolicy{MaximumInterval: longestBackoff},
 		}})
@@ -52,8 +53,8 @@ func TestACallThatIsNeverAnsweredIsSentAgainAfterItsTimeout(t *testing.T) {
 		options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 4 * time.Second}
 		once := options
 		once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
-		calls := s.startEach(t, call{Arguments: effects.Arguments{Hang: 1}, Options: options})
-		atMostOnce := s.startEach(t, call{Arguments: effects.Arguments{Call: "once, ", Hang: 1}, Options: once})
+		calls := s.startEach(t, workers.Call{Arguments: effects.Arguments{Hang: 1}, Options: options})
+		atMostOnce := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "once, ", Hang: 1}, Options: once})
 		each(t, calls, func(t *testing.T, r *running) {
 			r.requireSuccess(t, 2)
 			began := r.entries(t, effects.Began)
@@ -74,7 +75,7 @@ func TestACallSucceedsWhenAConnectionWasAcceptedAndNeverAnswered(t *testing.T) {
 	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
 		s := newSite(t, siteOptions{Mute: 1, ConnectTimeout: 2 * time.Second})
 		s.startWorker(t)
-		calls := s.startEach(t, call{Options: mcpnexus.RequestOptions{Execution: execution}})
+		calls := s.startEach(t, workers.Call{Options: mcpnexus.RequestOptions{Execution: execution}})
 		each(t, calls, func(t *testing.T, r *running) {
 			r.requireSuccess(t, 1)
 			muted := 0

@@ -13,13 +13,14 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 func TestACallWhoseMCPServerIsKilledSucceedsOnANewConnection(t *testing.T) {
 	forEachPhase(t, func(t *testing.T, p phase) {
 		s := newSite(t, siteOptions{Processes: true, Worker: p.worker()})
 		s.startWorker(t)
-		calls := s.startEach(t, call{
+		calls := s.startEach(t, workers.Call{
 			Arguments: effects.Arguments{Hang: 1, MS: 500},
 			Options:   mcpnexus.RequestOptions{Execution: p.execution, StartToCloseTimeout: 2 * time.Minute},
 		})
@@ -41,7 +42,7 @@ func TestAnAtMostOnceCallWhoseMCPServerIsKilledIsNotSentAgain(t *testing.T) {
 	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
 		s := newSite(t, siteOptions{Processes: true})
 		s.startWorker(t)
-		calls := s.startEach(t, call{
+		calls := s.startEach(t, workers.Call{
 			Arguments: effects.Arguments{Hang: 1},
 			Options: mcpnexus.RequestOptions{
 				Execution: execution, StartToCloseTimeout: 2 * time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
@@ -64,12 +65,12 @@ func TestACallSucceedsAfterTheMCPServerWasKilledBetweenCalls(t *testing.T) {
 		s := newSite(t, siteOptions{Processes: true})
 		s.startWorker(t)
 		options := mcpnexus.RequestOptions{Execution: execution}
-		before := s.startEach(t, call{Options: options})
+		before := s.startEach(t, workers.Call{Options: options})
 		for _, r := range before {
 			r.requireSuccess(t, 1)
 		}
 		s.killServers(t)
-		after := s.startEach(t, call{Options: options})
+		after := s.startEach(t, workers.Call{Options: options})
 		each(t, after, func(t *testing.T, r *running) {
 			r.requireSuccess(t, 1)
 			// What was opened ahead of need is gone with the rest.

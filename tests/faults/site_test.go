@@ -23,6 +23,7 @@ import (
 	"github.com/nexusmcp/nexusmcp/endpoints"
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // Services of a site: the same MCP server, reached in different ways.
@@ -68,13 +69,13 @@ type siteOptions struct {
 	Mute           int
 	ConnectTimeout time.Duration
 	// Worker is the configuration of workers, of which the site knows the rest.
-	Worker handlerConfig
+	Worker workers.Handlers
 }
 
 // A service is a published MCP server.
 type service struct {
 	effects.Options
-	config serverConfig
+	config workers.Server
 	// process is the server over HTTP, if it is a process, and listener if it is not.
 	process  *process
 	listener *httptest.Server
@@ -103,7 +104,7 @@ func newSite(t *testing.T, options siteOptions) *site {
 	for _, name := range options.Services {
 		service := &service{
 			Options: effects.Options{Ledger: s.ledger, Service: name, Legacy: name == overStdioLegacy || name == overHTTPLegacy, Mute: options.Mute},
-			config:  serverConfig{Name: name, ConnectTimeout: options.ConnectTimeout},
+			config:  workers.Server{Name: name, ConnectTimeout: options.ConnectTimeout},
 		}
 		switch {
 		case name == overStdio || name == overStdioLegacy:
@@ -145,18 +146,18 @@ func (s *site) bring(t *testing.T) {
 
 func (s *service) start(t *testing.T) {
 	t.Helper()
-	s.process = launchProgram(t, serverProgram, "the server of "+s.Service, effects.Env, s.Options)
+	s.process = launch(t, serverProgram, "the server of "+s.Service, effects.Env, s.Options)
 }
 
 // startWorker starts a worker that publishes the site's servers.
 func (s *site) startWorker(t *testing.T) *process {
 	t.Helper()
 	config := s.options.Worker
-	config.HostPort, config.Queue = s.temporal.hostPort, s.queue
+	config.HostPort, config.Namespace, config.Queue = s.temporal.hostPort, platformNamespace, s.queue
 	for _, service := range s.services {
 		config.Servers = append(config.Servers, service.config)
 	}
-	w := launch(t, "a worker of "+s.endpoint, handlerEnv, config)
+	w := launch(t, workerProgram, "a worker of "+s.endpoint, workers.HandlersEnv, config)
 	t.Cleanup(func() { w.stop(t) })
 	return w
 }
@@ -214,7 +215,7 @@ func (s *site) allBeat(t *testing.T) bool {
 type running struct {
 	site    *site
 	service *service
-	call    call
+	call    workers.Call
 	run     client.WorkflowRun
 }
 
@@ -222,15 +223,15 @@ type running struct {
 func (r *running) name() string { return r.call.Arguments.Call }
 
 // start starts a workflow that makes a call of a service.
-func (s *site) start(t *testing.T, service *service, c call, options client.StartWorkflowOptions) *running {
+func (s *site) start(t *testing.T, service *service, c workers.Call, options client.StartWorkflowOptions) *running {
 	t.Helper()
 	r := &running{site: s, service: service, call: s.complete(service.Service, c)}
-	r.run = s.execute(t, callsWorkflow, options, r.call)
+	r.run = s.execute(t, workers.Calls, options, r.call)
 	return r
 }
 
 // complete returns the call with what the site knows of it.
-func (s *site) complete(service string, c call) call {
+func (s *site) complete(service string, c workers.Call) workers.Call {
 	c.Endpoint, c.Service = s.endpoint, service
 	if c.Tool == "" {
 		c.Tool = effects.Work
@@ -240,7 +241,7 @@ func (s *site) complete(service string, c call) call {
 }
 
 // execute starts a workflow of the type, which makes the calls.
-func (s *site) execute(t *testing.T, workflowType string, options client.StartWorkflowOptions, calls ...call) client.WorkflowRun {
+func (s *site) execute(t *testing.T, workflowType string, options client.StartWorkflowOptions, calls ...workers.Call) client.WorkflowRun {
 	t.Helper()
 	options.ID = fmt.Sprintf("calls-%d", unique.Add(1))
 	if options.TaskQueue == "" {
@@ -255,7 +256,7 @@ func (s *site) execute(t *testing.T, workflowType string, options client.StartWo
 }
 
 // startEach starts a call of each of the site's services, in workflows of their own.
-func (s *site) startEach(t *testing.T, c call) []*running {
+func (s *site) startEach(t *testing.T, c workers.Call) []*running {
 	t.Helper()
 	var all []*running
 	for _, service := range s.services {
@@ -317,18 +318,18 @@ func (r *running) events(t *testing.T) (events int, done bool) {
 }
 
 // outcome waits for what the workflow gets.
-func (r *running) outcome(t *testing.T) outcome {
+func (r *running) outcome(t *testing.T) workers.Outcome {
 	t.Helper()
 	outcomes := outcomesOf(t, r.run)
 	require.Len(t, outcomes, 1)
 	return outcomes[0]
 }
 
-func outcomesOf(t *testing.T, run client.WorkflowRun) []outcome {
+func outcomesOf(t *testing.T, run client.WorkflowRun) []workers.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	var outcomes []outcome
+	var outcomes []workers.Outcome
 	require.NoError(t, run.Get(ctx, &outcomes))
 	return outcomes
 }
@@ -337,7 +338,7 @@ func outcomesOf(t *testing.T, run client.WorkflowRun) []outcome {
 // runs of the tool with one effect together.
 func (r *running) requireSuccess(t *testing.T, runs int) {
 	t.Helper()
-	assert.Equal(t, outcome{Text: r.call.Arguments.Text()}, r.outcome(t))
+	assert.Equal(t, workers.Outcome{Text: r.call.Arguments.Text()}, r.outcome(t))
 	r.requireRuns(t, runs)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 func TestAnHTTPStatusIsRetriedAsTheContractSays(t *testing.T) {
@@ -44,7 +45,7 @@ func TestAnHTTPStatusIsRetriedAsTheContractSays(t *testing.T) {
 				}
 				name := fmt.Sprintf("%d %s %s", c.status, c.retryAfter, service.Service)
 				start := func(refuse int, policy *temporal.RetryPolicy) *running {
-					return s.start(t, service, call{
+					return s.start(t, service, workers.Call{
 						Arguments: effects.Arguments{Call: name + " ", Refuse: refuse, Status: c.status, RetryAfter: c.retryAfter},
 						Options:   mcpnexus.RequestOptions{Execution: execution, RetryPolicy: policy},
 					}, client.StartWorkflowOptions{})
@@ -87,8 +88,8 @@ func TestAJSONRPCErrorIsRetriedAsItsCodeSays(t *testing.T) {
 		s := newSite(t, siteOptions{})
 		s.startWorker(t)
 		options := mcpnexus.RequestOptions{Execution: execution}
-		retryable := s.startEach(t, call{Arguments: effects.Arguments{Call: "retryable ", Fail: 2, Code: -32603}, Options: options})
-		permanent := s.startEach(t, call{Arguments: effects.Arguments{Call: "permanent ", Fail: 1, Code: -32602}, Options: options})
+		retryable := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "retryable ", Fail: 2, Code: -32603}, Options: options})
+		permanent := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "permanent ", Fail: 1, Code: -32602}, Options: options})
 		each(t, retryable, func(t *testing.T, r *running) { r.requireSuccess(t, 3) })
 		each(t, permanent, func(t *testing.T, r *running) {
 			failure := r.requireFailure(t, mcpnexus.ErrorTypeProtocol, 1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // startBeforeRestart starts calls of two durations, of which the second ends while
@@ -28,9 +29,9 @@ func (s *site) startBeforeRestart(t *testing.T, execution mcpnexus.Execution, af
 	once := options
 	once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
 	for _, arguments := range []effects.Arguments{{Call: "ends afterwards ", MS: int(afterwards.Milliseconds())}, {Call: "ends meanwhile ", MS: int(meanwhile.Milliseconds())}} {
-		calls = append(calls, s.startEach(t, call{Arguments: arguments, Options: options})...)
+		calls = append(calls, s.startEach(t, workers.Call{Arguments: arguments, Options: options})...)
 		arguments.Call += "once "
-		onces = append(onces, s.startEach(t, call{Arguments: arguments, Options: once})...)
+		onces = append(onces, s.startEach(t, workers.Call{Arguments: arguments, Options: once})...)
 	}
 	for _, r := range append(calls, onces...) {
 		r.await(t, effects.Began, 1)
@@ -43,7 +44,7 @@ func (s *site) startBeforeRestart(t *testing.T, execution mcpnexus.Execution, af
 func TestACallSurvivesARestartOfTheTemporalServer(t *testing.T) {
 	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
 		server := launchTemporal(t)
-		s := newSite(t, siteOptions{Temporal: server.temporalServer, Worker: handlerConfig{InlineWindow: time.Second}})
+		s := newSite(t, siteOptions{Temporal: server.temporalServer, Worker: workers.Handlers{InlineWindow: time.Second}})
 		s.startWorker(t)
 		calls, onces := s.startBeforeRestart(t, execution, 15*time.Second, 4*time.Second)
 		server.process.kill(t)
@@ -60,7 +61,7 @@ func TestACallSurvivesARestartOfTheTemporalServer(t *testing.T) {
 func TestACallSurvivesATemporalServerThatIsAwayForLongerThanAHeartbeatMayBe(t *testing.T) {
 	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
 		server := launchTemporal(t)
-		s := newSite(t, siteOptions{Temporal: server.temporalServer, Worker: handlerConfig{InlineWindow: time.Second}})
+		s := newSite(t, siteOptions{Temporal: server.temporalServer, Worker: workers.Handlers{InlineWindow: time.Second}})
 		s.startWorker(t)
 		calls, onces := s.startBeforeRestart(t, execution, 35*time.Second, 8*time.Second)
 		server.process.kill(t)
@@ -76,7 +77,7 @@ func TestACallSurvivesATemporalServerThatIsAwayForLongerThanAHeartbeatMayBe(t *t
 // only once.
 func requireSurvived(t *testing.T, execution mcpnexus.Execution, calls, onces []*running) {
 	each(t, calls, func(t *testing.T, r *running) {
-		assert.Equal(t, outcome{Text: r.call.Arguments.Text()}, r.outcome(t))
+		assert.Equal(t, workers.Outcome{Text: r.call.Arguments.Text()}, r.outcome(t))
 		if execution == mcpnexus.ExecutionAuto || !r.missed(t) {
 			r.requireRuns(t, 1)
 		} else {
@@ -88,7 +89,7 @@ func requireSurvived(t *testing.T, execution mcpnexus.Execution, calls, onces []
 		if o := r.outcome(t); o.Failure != nil && r.missed(t) {
 			assert.Equal(t, mcpnexus.ErrorTypeOutcomeUnknown, o.Failure.Type)
 		} else {
-			assert.Equal(t, outcome{Text: r.call.Arguments.Text()}, o)
+			assert.Equal(t, workers.Outcome{Text: r.call.Arguments.Text()}, o)
 		}
 		r.requireRuns(t, 1)
 	})

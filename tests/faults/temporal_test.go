@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/nexusmcp/nexusmcp/examples/devserver"
+	"github.com/nexusmcp/nexusmcp/internal/asprocess"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // A temporalServer is a Temporal server as the test process sees it, and the
@@ -37,7 +40,7 @@ func connect(ctx context.Context, hostPort string) (_ *temporalServer, err error
 	if s.app, err = dial(ctx, hostPort, appNamespace); err != nil {
 		return nil, err
 	}
-	s.callers = newCallers(s.app, callersQueue)
+	s.callers = workers.NewCallers(s.app, callersQueue)
 	return s, s.callers.Start()
 }
 
@@ -60,7 +63,7 @@ type temporalConfig struct {
 }
 
 func temporalMainIfAsked() {
-	processMain(temporalEnv, func(config temporalConfig, terminated <-chan struct{}) error {
+	asprocess.ServeIfAsked(temporalEnv, func(terminated context.Context, config temporalConfig) error {
 		server, err := devserver.Start(context.Background(), devserver.Options{
 			Namespaces: []string{platformNamespace, appNamespace}, Port: config.Port, DatabaseFile: config.DatabaseFile,
 		})
@@ -68,7 +71,7 @@ func temporalMainIfAsked() {
 			return err
 		}
 		fmt.Println("ready")
-		<-terminated
+		<-terminated.Done()
 		return server.Stop()
 	})
 }
@@ -99,5 +102,7 @@ func launchTemporal(t *testing.T) *breakableServer {
 
 func (s *breakableServer) start(t *testing.T) {
 	t.Helper()
-	s.process = launch(t, "the Temporal server", temporalEnv, s.config)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	s.process = launch(t, self, "the Temporal server", temporalEnv, s.config)
 }

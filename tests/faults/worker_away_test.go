@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 func TestACallWaitsForAWorker(t *testing.T) {
@@ -26,7 +27,7 @@ func TestACallWaitsForAWorker(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					s := newSite(t, siteOptions{Long: true, Services: []string{service}})
-					r := s.startEach(t, call{Options: mcpnexus.RequestOptions{Execution: execution, RetryPolicy: policy}})[0]
+					r := s.startEach(t, workers.Call{Options: mcpnexus.RequestOptions{Execution: execution, RetryPolicy: policy}})[0]
 					pass(t, 30*time.Second)
 					s.startWorker(t)
 					r.requireSuccess(t, 1)
@@ -40,11 +41,11 @@ func TestACallWhoseCallersWorkerIsKilledRunsOnce(t *testing.T) {
 	forEachPhase(t, func(t *testing.T, p phase) {
 		s := newSite(t, siteOptions{Worker: p.worker()})
 		s.startWorker(t)
-		config := callerConfig{HostPort: s.temporal.hostPort, Queue: s.endpoint + "-callers"}
-		callers := launch(t, "the callers' worker", callerEnv, config)
+		config := workers.Callers{HostPort: s.temporal.hostPort, Namespace: appNamespace, Queue: s.endpoint + "-callers"}
+		callers := launch(t, workerProgram, "the callers' worker", workers.CallersEnv, config)
 		var calls []*running
 		for _, service := range s.services {
-			calls = append(calls, s.start(t, service, call{
+			calls = append(calls, s.start(t, service, workers.Call{
 				Arguments: effects.Arguments{MS: 5000},
 				Options:   mcpnexus.RequestOptions{Execution: p.execution},
 			}, client.StartWorkflowOptions{TaskQueue: config.Queue}))
@@ -54,7 +55,7 @@ func TestACallWhoseCallersWorkerIsKilledRunsOnce(t *testing.T) {
 		for _, r := range calls {
 			r.await(t, effects.Finished, 1) // while nobody is there to see it
 		}
-		launch(t, "the callers' next worker", callerEnv, config)
+		launch(t, workerProgram, "the callers' next worker", workers.CallersEnv, config)
 		each(t, calls, func(t *testing.T, r *running) { r.requireSuccess(t, 1) })
 	})
 }

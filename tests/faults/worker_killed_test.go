@@ -13,6 +13,7 @@ import (
 
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
+	"github.com/nexusmcp/nexusmcp/tests/faults/workers"
 )
 
 // noticed is how soon another worker must run the call of one that was killed:
@@ -27,7 +28,7 @@ func TestACallWhoseWorkerIsKilledSucceedsOnAnother(t *testing.T) {
 	forEachPhase(t, func(t *testing.T, p phase) {
 		s := newSite(t, siteOptions{Worker: p.worker()})
 		first := s.startWorker(t)
-		calls := s.startEach(t, call{
+		calls := s.startEach(t, workers.Call{
 			Arguments: effects.Arguments{Hang: 1, MS: 500},
 			Options:   mcpnexus.RequestOptions{Execution: p.execution, StartToCloseTimeout: 2 * time.Minute},
 		})
@@ -59,12 +60,12 @@ func TestAnAtMostOnceCallWhoseWorkerIsKilledIsNotSentAgain(t *testing.T) {
 
 		once := options
 		once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
-		asked := s.startEach(t, call{Arguments: hang, Options: once})
-		declared := s.startEach(t, call{Tool: effects.Destroy, Arguments: hang, Options: options})
-		idempotent := s.startEach(t, call{Tool: effects.Replace, Arguments: hang, Options: options})
+		asked := s.startEach(t, workers.Call{Arguments: hang, Options: once})
+		declared := s.startEach(t, workers.Call{Tool: effects.Destroy, Arguments: hang, Options: options})
+		idempotent := s.startEach(t, workers.Call{Tool: effects.Replace, Arguments: hang, Options: options})
 		overruled := options
 		overruled.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 5}
-		wanted := s.startEach(t, call{Tool: effects.Destroy, Arguments: hang, Options: overruled})
+		wanted := s.startEach(t, workers.Call{Tool: effects.Destroy, Arguments: hang, Options: overruled})
 		for _, calls := range [][]*running{asked, declared, idempotent, wanted} {
 			for _, r := range calls {
 				r.await(t, effects.Began, 1)
@@ -96,15 +97,15 @@ func TestAnAtMostOnceCallWhoseWorkerIsKilledIsNotSentAgain(t *testing.T) {
 
 func TestACallWhoseWorkerIsStoppedIsFinishedOrRunsOnAnother(t *testing.T) {
 	forEachExecution(t, func(t *testing.T, execution mcpnexus.Execution) {
-		s := newSite(t, siteOptions{Worker: handlerConfig{DrainTimeout: 5 * time.Second}})
+		s := newSite(t, siteOptions{Worker: workers.Handlers{DrainTimeout: 5 * time.Second}})
 		first := s.startWorker(t)
 		options := mcpnexus.RequestOptions{Execution: execution, StartToCloseTimeout: 2 * time.Minute}
 		once := options
 		once.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
-		short := s.startEach(t, call{Arguments: effects.Arguments{Call: "short ", MS: 3000}, Options: options})
-		shortOnce := s.startEach(t, call{Arguments: effects.Arguments{Call: "short, once ", MS: 3000}, Options: once})
-		long := s.startEach(t, call{Arguments: effects.Arguments{Call: "long ", Hang: 1, MS: 500}, Options: options})
-		longOnce := s.startEach(t, call{Arguments: effects.Arguments{Call: "long, once ", Hang: 1, MS: 500}, Options: once})
+		short := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "short ", MS: 3000}, Options: options})
+		shortOnce := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "short, once ", MS: 3000}, Options: once})
+		long := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "long ", Hang: 1, MS: 500}, Options: options})
+		longOnce := s.startEach(t, workers.Call{Arguments: effects.Arguments{Call: "long, once ", Hang: 1, MS: 500}, Options: once})
 		for _, calls := range [][]*running{short, shortOnce, long, longOnce} {
 			for _, r := range calls {
 				r.await(t, effects.Began, 1)
@@ -131,11 +132,11 @@ func TestACallWhoseWorkerIsStoppedIsFinishedOrRunsOnAnother(t *testing.T) {
 
 // worker returns the configuration of a worker with which calls reach the phase,
 // and stay in it while the test does what it has to do.
-func (p phase) worker() handlerConfig {
+func (p phase) worker() workers.Handlers {
 	if p.inline {
-		return handlerConfig{InlineWindow: 6 * time.Second}
+		return workers.Handlers{InlineWindow: 6 * time.Second}
 	}
-	return handlerConfig{}
+	return workers.Handlers{}
 }
 
 // reach waits until the calls run, in the phase.

@@ -1,11 +1,8 @@
-//go:build unix
-
-package faults
+package workers
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -19,11 +16,11 @@ import (
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
 
-// A call is one tool call of a workflow.
-type call struct {
+// A Call is one tool call of a workflow.
+type Call struct {
 	Endpoint string `json:"endpoint"`
 	Service  string `json:"service"`
-	// Tool is the tool. Empty means effects.Work.
+	// Tool is the name of one of the tools of the suite's MCP server.
 	Tool         string                                  `json:"tool,omitempty"`
 	Arguments    effects.Arguments                       `json:"arguments"`
 	Options      mcpnexus.RequestOptions                 `json:"options"`
@@ -33,8 +30,8 @@ type call struct {
 	Stay time.Duration `json:"stay,omitempty"`
 }
 
-// An outcome is what workflow code gets from a call.
-type outcome struct {
+// An Outcome is what workflow code gets from a call.
+type Outcome struct {
 	// Text is the text of the result.
 	Text string `json:"text,omitempty"`
 	// Error is the error in words, empty if there is none.
@@ -45,11 +42,17 @@ type outcome struct {
 	Canceled bool `json:"canceled,omitempty"`
 }
 
-// callsWorkflow makes calls one after the other, whatever comes of them.
-const callsWorkflow = "calls"
+// Workflow types. Each takes a slice of [Call] and returns one of [Outcome].
+const (
+	// Calls makes the calls one after the other, whatever comes of them.
+	Calls = "calls"
+	// Batch makes the calls in one operation. The first says where, and with which
+	// options.
+	Batch = "batch"
+)
 
-func makeCalls(ctx workflow.Context, calls []call) ([]outcome, error) {
-	outcomes := make([]outcome, len(calls))
+func makeCalls(ctx workflow.Context, calls []Call) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(calls))
 	limit := caller.NewLimit(caller.DefaultLimit)
 	for i, c := range calls {
 		client := caller.NewClient(c.Endpoint, c.Service, caller.Options{
@@ -67,7 +70,7 @@ func makeCalls(ctx workflow.Context, calls []call) ([]outcome, error) {
 	return outcomes, nil
 }
 
-func outcomeOf(result *mcp.CallToolResult, err error) (o outcome) {
+func outcomeOf(result *mcp.CallToolResult, err error) (o Outcome) {
 	if err != nil {
 		o.Error = err.Error()
 		o.Failure, _ = mcpnexus.ErrorFrom(err)
@@ -82,54 +85,40 @@ func outcomeOf(result *mcp.CallToolResult, err error) (o outcome) {
 	return o
 }
 
-// batchWorkflow makes calls in one operation. The first says where, and with which
-// options.
-const batchWorkflow = "batch"
-
-func makeBatch(ctx workflow.Context, calls []call) ([]outcome, error) {
+func makeBatch(ctx workflow.Context, calls []Call) ([]Outcome, error) {
 	client := caller.NewClient(calls[0].Endpoint, calls[0].Service, caller.Options{Request: calls[0].Options})
 	var params []*mcp.CallToolParams
 	for _, c := range calls {
 		params = append(params, &mcp.CallToolParams{Name: c.Tool, Arguments: c.Arguments})
 	}
-	var outcomes []outcome
+	var outcomes []Outcome
 	for _, o := range client.CallTools(ctx, params) {
 		outcomes = append(outcomes, outcomeOf(o.Result, o.Err))
 	}
 	return outcomes, nil
 }
 
-// newCallers returns a worker for the callers' workflows.
-func newCallers(c client.Client, queue string) worker.Worker {
+// NewCallers returns a worker for the callers' workflows.
+func NewCallers(c client.Client, queue string) worker.Worker {
 	// A workflow task may take its time on a busy machine under the race detector.
-	w := worker.New(c, queue, worker.Options{DeadlockDetectionTimeout: patience})
-	w.RegisterWorkflowWithOptions(makeCalls, workflow.RegisterOptions{Name: callsWorkflow})
-	w.RegisterWorkflowWithOptions(makeBatch, workflow.RegisterOptions{Name: batchWorkflow})
+	w := worker.New(c, queue, worker.Options{DeadlockDetectionTimeout: 5 * time.Minute})
+	w.RegisterWorkflowWithOptions(makeCalls, workflow.RegisterOptions{Name: Calls})
+	w.RegisterWorkflowWithOptions(makeBatch, workflow.RegisterOptions{Name: Batch})
 	return w
 }
 
-// callerEnv makes the test binary a worker for callers' workflows.
-const callerEnv = "FAULTS_CALLER"
-
-type callerConfig struct {
-	HostPort string `json:"hostPort"`
-	Queue    string `json:"queue"`
+// A Callers is the configuration of a worker for the callers' workflows.
+type Callers struct {
+	HostPort  string `json:"hostPort"`
+	Namespace string `json:"namespace"`
+	Queue     string `json:"queue"`
 }
 
-func callerMainIfAsked() {
-	processMain(callerEnv, func(config callerConfig, terminated <-chan struct{}) error {
-		c, err := dial(context.Background(), config.HostPort, appNamespace)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		w := newCallers(c, config.Queue)
-		if err := w.Start(); err != nil {
-			return err
-		}
-		fmt.Println("ready")
-		<-terminated
-		w.Stop()
-		return nil
-	})
+func (c Callers) run(terminated context.Context) error {
+	connection, err := dial(client.Options{HostPort: c.HostPort, Namespace: c.Namespace})
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	return serve(terminated, NewCallers(connection, c.Queue))
 }

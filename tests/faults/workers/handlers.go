@@ -1,23 +1,16 @@
-//go:build unix
-
-package faults
+package workers
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
-	"os/signal"
 	"strconv"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
 
@@ -25,23 +18,23 @@ import (
 	"github.com/nexusmcp/nexusmcp/internal/effects"
 )
 
-// handlerEnv makes the test binary a worker that publishes MCP servers.
-const handlerEnv = "FAULTS_HANDLER"
-
-type handlerConfig struct {
-	HostPort string         `json:"hostPort"`
-	Queue    string         `json:"queue"`
-	Servers  []serverConfig `json:"servers"`
+// A Handlers is the configuration of a worker that publishes MCP servers, and one
+// whose tool says what the process holds, see [SelfService].
+type Handlers struct {
+	HostPort  string   `json:"hostPort"`
+	Namespace string   `json:"namespace"`
+	Queue     string   `json:"queue"`
+	Servers   []Server `json:"servers"`
 	// DrainTimeout and InlineWindow are those of handler.Options.
 	DrainTimeout time.Duration `json:"drainTimeout,omitempty"`
 	InlineWindow time.Duration `json:"inlineWindow,omitempty"`
 	// LoseAnswers is how many answers to start requests never reach the Temporal
-	// server, the first ones. The worker prints a line for each.
+	// server, the first ones. The worker prints [AnswerLost] for each.
 	LoseAnswers int64 `json:"loseAnswers,omitempty"`
 }
 
-// A serverConfig is an MCP server: at a URL, or a command over stdio.
-type serverConfig struct {
+// A Server is an MCP server: at a URL, or a command over stdio.
+type Server struct {
 	Name           string            `json:"name"`
 	URL            string            `json:"url,omitempty"`
 	Path           string            `json:"path,omitempty"`
@@ -49,39 +42,29 @@ type serverConfig struct {
 	ConnectTimeout time.Duration     `json:"connectTimeout,omitempty"`
 }
 
-const answerLost = "an answer is lost"
+// AnswerLost is the line that a worker prints when it loses an answer.
+const AnswerLost = "an answer is lost"
 
-func handlerMainIfAsked() {
-	processMain(handlerEnv, func(config handlerConfig, terminated <-chan struct{}) error {
-		options := client.Options{
-			HostPort: config.HostPort, Namespace: platformNamespace,
-			Logger: log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
-		}
-		options.ConnectionOptions.DialOptions = []grpc.DialOption{grpc.WithChainUnaryInterceptor(loseAnswers(config.LoseAnswers))}
-		c, err := client.Dial(options)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		plugin, err := handler.NewPlugin(config.options())
-		if err != nil {
-			return err
-		}
-		w := worker.New(c, config.Queue, worker.Options{Plugins: []worker.Plugin{plugin}})
-		if err := w.Start(); err != nil {
-			return err
-		}
-		fmt.Println("ready")
-		<-terminated
-		w.Stop()
-		return nil
+func (c Handlers) run(terminated context.Context) error {
+	connection, err := dial(client.Options{
+		HostPort: c.HostPort, Namespace: c.Namespace,
+		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(loseAnswers(c.LoseAnswers))}},
 	})
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	plugin, err := handler.NewPlugin(c.options())
+	if err != nil {
+		return err
+	}
+	return serve(terminated, worker.New(connection, c.Queue, worker.Options{Plugins: []worker.Plugin{plugin}}))
 }
 
-func (c handlerConfig) options() handler.Options {
+func (c Handlers) options() handler.Options {
 	options := handler.Options{
 		DrainTimeout: c.DrainTimeout, InlineWindow: c.InlineWindow,
-		Servers: []handler.Server{{Name: selfService, Transport: handler.InProcess{Server: selfServer()}}},
+		Servers: []handler.Server{{Name: SelfService, Transport: handler.InProcess{Server: selfServer()}}},
 	}
 	for _, s := range c.Servers {
 		server := handler.Server{Name: s.Name, ConnectTimeout: s.ConnectTimeout}
@@ -103,20 +86,9 @@ func loseAnswers(n int64) grpc.UnaryClientInterceptor {
 	left.Store(n)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if answer, ok := req.(*workflowservice.RespondNexusTaskCompletedRequest); ok && answer.GetResponse().GetStartOperation() != nil && left.Add(-1) >= 0 {
-			fmt.Println(answerLost)
+			fmt.Println(AnswerLost)
 			return nil
 		}
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-}
-
-// lostAnswers counts the answers that a worker has lost.
-func (p *process) lostAnswers() int {
-	return strings.Count(strings.Join(p.said(), "\n"), answerLost)
-}
-
-// terminated returns a channel that is closed by SIGTERM.
-func terminated() <-chan struct{} {
-	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM) // until the process ends
-	return ctx.Done()
 }
