@@ -89,7 +89,7 @@ func TestABatchSendsTheParamsAndTheOptionsOnce(t *testing.T) {
 	h.mustRun(func(ctx workflow.Context) error {
 		client := caller.NewClient(endpoint, weather, caller.Options{Request: mcpnexus.RequestOptions{ScheduleToCloseTimeout: time.Minute}})
 		params := &mcp.CallToolParams{Name: "get_weather", Meta: meta}
-		futures := client.CallToolsAsync(ctx, []*mcp.CallToolParams{params, nil, params})
+		futures := client.CallToolsAsync(ctx, []*mcp.CallToolParams{params, {Name: "list_cities"}, params})
 		params.Name = "too_late"
 		for _, future := range futures {
 			if _, err := future.Get(ctx); err != nil {
@@ -98,7 +98,7 @@ func TestABatchSendsTheParamsAndTheOptionsOnce(t *testing.T) {
 		}
 		return nil
 	})
-	require.Equal(t, []string{`{"_meta":{"nexusmcp/options":{"scheduleToCloseTimeout":"60s"}},"calls":[{"_meta":{"example.com/trace":"t1"},"name":"get_weather"},{"name":""},{"_meta":{"example.com/trace":"t1"},"name":"get_weather"}]}`}, h.inputs())
+	require.Equal(t, []string{`{"_meta":{"nexusmcp/options":{"scheduleToCloseTimeout":"60s"}},"calls":[{"_meta":{"example.com/trace":"t1"},"name":"get_weather"},{"name":"list_cities"},{"_meta":{"example.com/trace":"t1"},"name":"get_weather"}]}`}, h.inputs())
 	assert.Equal(t, time.Minute+2500*time.Millisecond, h.calls[0].options.ScheduleToCloseTimeout)
 }
 
@@ -224,7 +224,7 @@ func TestLargeCallsAreMadeInSmallerBatchesAndOneThatIsTooLargeFailsAlone(t *test
 		for i, o := range caller.NewClient(endpoint, weather, caller.Options{}).CallTools(ctx, calls) {
 			want, bad := map[int]string{
 				5: `call-tools "get_weather" on service "weather": the request has 2031617 bytes of JSON, the limit is 2031616`,
-				8: "params cannot be encoded as JSON",
+				8: "arguments cannot be encoded as JSON",
 				9: `_meta has the key "nexusmcp/options"`,
 			}[i]
 			if !bad {
@@ -360,7 +360,7 @@ func TestTheSummaryOfABatchNamesItsTools(t *testing.T) {
 		{[]string{"a", "a"}, "a ×2"},
 		{[]string{"a", "b"}, "a and 1 other"},
 		{[]string{"a", "b", "a", "c"}, "a and 3 others"},
-		{[]string{"", ""}, "×2"},
+		{[]string{" ", " "}, "×2"},
 		{[]string{strings.Repeat("a", 500), "b"}, strings.Repeat("a", 195-len(" and 1 other")) + "… and 1 other"},
 	} {
 		h := newHarness(t, answerEach(mirrored))

@@ -3,6 +3,7 @@ package caller_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 // method is one of the nine, without its types.
 type method struct {
 	name, operation string
-	input, nilInput string // what is sent for params, and for nil
+	input, nilInput string // what is sent for params, and for nil, "" if that is refused
 	summary         string
 	call, async     func(*caller.Client, workflow.Context) (any, error)
 	callNil         func(*caller.Client, workflow.Context) (any, error)
@@ -49,7 +50,7 @@ var methods = []method{
 		&mcp.ListToolsParams{Meta: meta},
 		(*caller.Client).ListTools, (*caller.Client).ListToolsAsync),
 	methodOf("CallTool", mcpnexus.OperationCallTool,
-		`{"_meta":{"example.com/trace":"t1"},"name":"get_weather","arguments":{"city":"Oslo"}}`, `{"name":""}`, "get_weather",
+		`{"_meta":{"example.com/trace":"t1"},"name":"get_weather","arguments":{"city":"Oslo"}}`, "", "get_weather",
 		&mcp.CallToolParams{Meta: meta, Name: "get_weather", Arguments: map[string]any{"city": "Oslo"}},
 		(*caller.Client).CallTool, (*caller.Client).CallToolAsync),
 	methodOf("ListPrompts", mcpnexus.OperationListPrompts,
@@ -57,7 +58,7 @@ var methods = []method{
 		&mcp.ListPromptsParams{Meta: meta},
 		(*caller.Client).ListPrompts, (*caller.Client).ListPromptsAsync),
 	methodOf("GetPrompt", mcpnexus.OperationGetPrompt,
-		`{"_meta":{"example.com/trace":"t1"},"arguments":{"name":"Ada"},"name":"greeting"}`, `{"name":""}`, "greeting",
+		`{"_meta":{"example.com/trace":"t1"},"arguments":{"name":"Ada"},"name":"greeting"}`, "", "greeting",
 		&mcp.GetPromptParams{Meta: meta, Name: "greeting", Arguments: map[string]string{"name": "Ada"}},
 		(*caller.Client).GetPrompt, (*caller.Client).GetPromptAsync),
 	methodOf("ListResources", mcpnexus.OperationListResources,
@@ -69,12 +70,12 @@ var methods = []method{
 		&mcp.ListResourceTemplatesParams{Meta: meta},
 		(*caller.Client).ListResourceTemplates, (*caller.Client).ListResourceTemplatesAsync),
 	methodOf("ReadResource", mcpnexus.OperationReadResource,
-		`{"_meta":{"example.com/trace":"t1"},"uri":"file:///readme"}`, `{"uri":""}`, "file:///readme",
+		`{"_meta":{"example.com/trace":"t1"},"uri":"file:///readme"}`, "", "file:///readme",
 		&mcp.ReadResourceParams{Meta: meta, URI: "file:///readme"},
 		(*caller.Client).ReadResource, (*caller.Client).ReadResourceAsync),
 	methodOf("Complete", mcpnexus.OperationComplete,
 		`{"_meta":{"example.com/trace":"t1"},"argument":{"name":"name","value":"secret"},"ref":{"type":"ref/prompt","name":"greeting"}}`,
-		`{"argument":{"name":"","value":""},"ref":null}`, "greeting name",
+		"", "greeting name",
 		&mcp.CompleteParams{
 			Meta:     meta,
 			Ref:      &mcp.CompleteReference{Type: "ref/prompt", Name: "greeting"},
@@ -93,7 +94,11 @@ func TestEachMethodAndItsTwinSendTheParamsAndReturnTheAnswer(t *testing.T) {
 			h := newHarness(t, nil)
 			h.mustRun(func(ctx workflow.Context) error {
 				c := caller.NewClient(endpoint, weather, caller.Options{DisableToolCache: true})
-				for _, call := range []func(*caller.Client, workflow.Context) (any, error){m.call, m.async, m.callNil} {
+				calls := []func(*caller.Client, workflow.Context) (any, error){m.call, m.async}
+				if m.nilInput != "" {
+					calls = append(calls, m.callNil)
+				}
+				for _, call := range calls {
 					result, err := call(c, ctx)
 					if err != nil {
 						return err
@@ -106,13 +111,16 @@ func TestEachMethodAndItsTwinSendTheParamsAndReturnTheAnswer(t *testing.T) {
 				}
 				return nil
 			})
-			require.Equal(t, []string{m.input, m.input, m.nilInput}, h.inputs())
+			want := []string{m.input, m.input}
+			if m.nilInput != "" {
+				want = append(want, m.nilInput)
+			}
+			require.Equal(t, want, h.inputs())
 			for _, c := range h.calls {
 				assert.Equal(t, m.operation, c.operation)
 				assert.Equal(t, weather, c.service)
+				assert.Equal(t, m.summary, c.options.Summary)
 			}
-			assert.Equal(t, m.summary, h.calls[0].options.Summary)
-			assert.Empty(t, h.calls[2].options.Summary, "nil params have no subject")
 		})
 	}
 }
@@ -289,7 +297,7 @@ func TestAToolThatFailsIsAResult(t *testing.T) {
 		return `{"content":[{"type":"text","text":"no such city"}],"isError":true}`, nil
 	})
 	h.mustRun(func(ctx workflow.Context) error {
-		result, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, nil)
+		result, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		assert.True(t, result.IsError)
 		return err
 	})
@@ -300,7 +308,7 @@ func TestAResultThatRequiresInputArrivesAsOne(t *testing.T) {
 		return `{"content":[],"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Which?","requestedSchema":{"type":"object"}}}}}`, nil
 	})
 	h.mustRun(func(ctx workflow.Context) error {
-		result, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, nil)
+		result, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		if err != nil {
 			return err
 		}
@@ -317,7 +325,7 @@ func TestACancelledContextSchedulesNothing(t *testing.T) {
 	h.mustRun(func(ctx workflow.Context) error {
 		scope, cancel := workflow.WithCancel(ctx)
 		cancel()
-		_, err = caller.NewClient(endpoint, weather, caller.Options{}).CallTool(scope, nil)
+		_, err = caller.NewClient(endpoint, weather, caller.Options{}).CallTool(scope, &mcp.CallToolParams{Name: "get_weather"})
 		return nil
 	})
 	assert.True(t, temporal.IsCanceledError(err))
@@ -373,7 +381,98 @@ func TestAnErrorBeforeTheCallNamesOperationSubjectAndService(t *testing.T) {
 		_, err = caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: make(chan int)})
 		return nil
 	})
-	require.ErrorContains(t, err, `call-tool "get_weather" on service "weather": params cannot be encoded as JSON: json: unsupported type: chan int`)
+	require.ErrorContains(t, err, `call-tool "get_weather" on service "weather": arguments cannot be encoded as JSON: json: unsupported type: chan int`)
+}
+
+// Many servers answer such a request with an error of their own, which is retried.
+func TestParamsOfAnotherFormThanTheProtocolHasAreRefusedAlone(t *testing.T) {
+	type client = caller.Client
+	callTool := func(params *mcp.CallToolParams) func(workflow.Context, *client) error {
+		return func(ctx workflow.Context, c *client) error {
+			_, err := c.CallTool(ctx, params)
+			return err
+		}
+	}
+	arguments := func(arguments any) func(workflow.Context, *client) error {
+		return callTool(&mcp.CallToolParams{Name: "get_weather", Arguments: arguments})
+	}
+	inBatch := func(params *mcp.CallToolParams) func(workflow.Context, *client) error {
+		return func(ctx workflow.Context, c *client) error {
+			outcomes := c.CallTools(ctx, []*mcp.CallToolParams{{Name: "get_weather"}, params})
+			assert.NoError(t, outcomes[0].Err, "beside one that is refused")
+			return outcomes[1].Err
+		}
+	}
+	const toArguments = `call-tool "get_weather" on service "weather": arguments: a %s is not a JSON object: want a struct, a map with string keys or a json.RawMessage that is one`
+	for _, c := range []struct {
+		name string
+		call func(workflow.Context, *client) error
+		want string
+	}{
+		{"arguments as a text", arguments(`{"city":"Graz"}`), fmt.Sprintf(toArguments, "string")},
+		{"arguments as bytes", arguments([]byte(`{"city":"Graz"}`)), fmt.Sprintf(toArguments, "[]uint8")},
+		{"arguments as a list", arguments([]string{"Graz"}), fmt.Sprintf(toArguments, "[]string")},
+		{"arguments that encode to a list", arguments(json.RawMessage(" [1]")), fmt.Sprintf(toArguments, "json.RawMessage")},
+		{"a number", arguments(7), fmt.Sprintf(toArguments, "int")},
+		{"no tool", callTool(nil), `call-tool on service "weather": name is empty, want a tool's`},
+		{"a tool without a name", callTool(&mcp.CallToolParams{}), `call-tool on service "weather": name is empty, want a tool's`},
+		{"a call without a name in a batch", inBatch(nil), `call-tools on service "weather": name is empty, want a tool's`},
+		{"arguments as a text in a batch", inBatch(&mcp.CallToolParams{Name: "get_weather", Arguments: "Graz"}), `call-tools "get_weather" on service "weather": arguments: a string is not a JSON object`},
+		{"no prompt", func(ctx workflow.Context, c *client) error {
+			_, err := c.GetPrompt(ctx, nil)
+			return err
+		}, `get-prompt on service "weather": name is empty, want a prompt's`},
+		{"no URI", func(ctx workflow.Context, c *client) error {
+			_, err := c.ReadResource(ctx, nil)
+			return err
+		}, `read-resource on service "weather": uri is empty, want a resource's`},
+		{"no reference", func(ctx workflow.Context, c *client) error {
+			_, err := c.Complete(ctx, &mcp.CompleteParams{Argument: mcp.CompleteParamsArgument{Name: "city"}})
+			return err
+		}, `complete on service "weather": ref is nil, want a prompt's or a resource template's`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			newHarness(t, answerEach(mirrored)).mustRun(func(ctx workflow.Context) error {
+				err := c.call(ctx, caller.NewClient(endpoint, weather, caller.Options{}))
+				assert.ErrorContains(t, err, c.want)
+				var bad *nexus.HandlerError
+				if assert.ErrorAs(t, err, &bad) {
+					assert.Equal(t, nexus.HandlerErrorTypeBadRequest, bad.Type)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestArgumentsOfAnyFormThatIsAnObjectAreSent(t *testing.T) {
+	city := struct {
+		City string `json:"city"`
+	}{"Graz"}
+	for name, c := range map[string]struct {
+		arguments any
+		want      string
+	}{
+		"a struct":            {city, `{"name":"get_weather","arguments":{"city":"Graz"}}`},
+		"a pointer":           {&city, `{"name":"get_weather","arguments":{"city":"Graz"}}`},
+		"a map":               {map[string]string{"city": "Graz"}, `{"name":"get_weather","arguments":{"city":"Graz"}}`},
+		"JSON":                {json.RawMessage(` {"city": "Graz"}`), `{"name":"get_weather","arguments":{"city":"Graz"}}`},
+		"none":                {nil, `{"name":"get_weather"}`},
+		"a map that is nil":   {map[string]any(nil), `{"name":"get_weather","arguments":null}`},
+		"markup in arguments": {map[string]any{"text": "<&>"}, `{"name":"get_weather","arguments":{"text":"\u003c\u0026\u003e"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, nil)
+			h.mustRun(func(ctx workflow.Context) error {
+				params := &mcp.CallToolParams{Name: "get_weather", Arguments: c.arguments}
+				_, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, params)
+				assert.Equal(t, c.arguments, params.Arguments)
+				return err
+			})
+			require.Len(t, h.inputs(), 1)
+			assert.JSONEq(t, c.want, h.inputs()[0])
+		})
+	}
 }
 
 func TestArgumentsThatNobodyCouldReadAreRefused(t *testing.T) {
@@ -388,7 +487,7 @@ func TestArgumentsThatNobodyCouldReadAreRefused(t *testing.T) {
 	h.mustRun(func(ctx workflow.Context) error {
 		client := caller.NewClient(endpoint, weather, caller.Options{})
 		_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "deep", Arguments: nested(10_500)})
-		assert.ErrorContains(t, err, `call-tool "deep" on service "weather": params are nested more than 10,000 deep`)
+		assert.ErrorContains(t, err, `call-tool "deep" on service "weather": arguments are nested more than 10,000 deep`)
 		var bad *nexus.HandlerError
 		if assert.ErrorAs(t, err, &bad) {
 			assert.Equal(t, nexus.HandlerErrorTypeBadRequest, bad.Type)
@@ -403,16 +502,16 @@ func TestAClientOrLimitOfAnotherRunIsRefused(t *testing.T) {
 	limit := caller.NewLimit(2)
 	client := caller.NewClient(endpoint, weather, caller.Options{})
 	newHarness(t, nil).mustRun(func(ctx workflow.Context) error {
-		_, err1 := client.CallTool(ctx, nil)
-		_, err2 := caller.NewClient(endpoint, weather, caller.Options{Limit: limit}).CallTool(ctx, nil)
+		_, err1 := client.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
+		_, err2 := caller.NewClient(endpoint, weather, caller.Options{Limit: limit}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		return errors.Join(err1, err2)
 	})
 	h := newHarness(t, nil)
 	var errs []error
 	h.mustRun(func(ctx workflow.Context) error {
-		_, err1 := client.CallTool(ctx, nil)
+		_, err1 := client.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		_, err2 := client.With(mcpnexus.RequestOptions{}).ListTools(ctx, nil)
-		_, err3 := caller.NewClient(endpoint, weather, caller.Options{Limit: limit}).CallTool(ctx, nil)
+		_, err3 := caller.NewClient(endpoint, weather, caller.Options{Limit: limit}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		errs = []error{err1, err2, err3}
 		return nil
 	})
@@ -426,7 +525,7 @@ func TestAClientOrLimitOfAnotherRunIsRefused(t *testing.T) {
 func TestAnInterceptorMayCopyTheWorkflowsInfo(t *testing.T) {
 	var client *caller.Client
 	call := func(ctx workflow.Context) error {
-		_, err := client.CallTool(ctx, nil)
+		_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		return err
 	}
 	h := newHarness(t, nil)
@@ -469,7 +568,7 @@ func TestRunsThatShareAClientDoNotRace(t *testing.T) {
 		go func() {
 			h := newHarness(t, nil)
 			h.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
-				_, err := client.CallTool(ctx, nil)
+				_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 				return err
 			}, workflow.RegisterOptions{Name: "test"})
 			h.ExecuteWorkflow("test")

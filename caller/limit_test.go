@@ -156,7 +156,7 @@ func TestACallThatFailsGivesItsPlaceBack(t *testing.T) {
 			assert.ErrorContains(t, err, "failed")
 			_, err = c.Discover(ctx, nil)
 			assert.ErrorContains(t, err, "the result cannot be read")
-			_, err = c.CallTool(ctx, &mcp.CallToolParams{Arguments: make(chan int)})
+			_, err = c.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: make(chan int)})
 			assert.ErrorContains(t, err, "unsupported type")
 		}
 		return nil

@@ -82,6 +82,9 @@ func encode(params mcp.Params, options json.RawMessage) (json.RawMessage, error)
 	if _, ok := meta[mcpnexus.MetaKeyOptions]; ok {
 		return nil, fmt.Errorf("_meta has the key %q, which belongs to the request options: set them with Client.With or Options.Request", mcpnexus.MetaKeyOptions)
 	}
+	if err := complete(params); err != nil {
+		return nil, err
+	}
 	if options != nil {
 		if meta = maps.Clone(meta); meta == nil {
 			meta = make(map[string]any, 1)
@@ -89,18 +92,62 @@ func encode(params mcp.Params, options json.RawMessage) (json.RawMessage, error)
 		meta[mcpnexus.MetaKeyOptions] = options
 		params.SetMeta(meta)
 	}
-	input, err := json.Marshal(params)
+	input, err := marshal("params", params)
 	if err != nil {
-		return nil, fmt.Errorf("params cannot be encoded as JSON: %w", err)
+		return nil, err
 	}
 	if len(input) > mcpnexus.MaxRequestBytes {
 		return nil, fmt.Errorf("the request has %d bytes of JSON, the limit is %d", len(input), mcpnexus.MaxRequestBytes)
 	}
-	// Go writes values of any depth, but reads none deeper than 10,000.
-	if len(input) > 20_000 && !json.Valid(input) {
-		return nil, errors.New("params are nested more than 10,000 deep")
-	}
 	return input, nil
+}
+
+// marshal returns the JSON form of what.
+func marshal(what string, value any) (json.RawMessage, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be encoded as JSON: %w", what, err)
+	}
+	// Go writes values of any depth, but reads none deeper than 10,000.
+	if len(raw) > 20_000 && !json.Valid(raw) {
+		return nil, fmt.Errorf("%s are nested more than 10,000 deep", what)
+	}
+	return raw, nil
+}
+
+// complete refuses params that lack what the protocol requires, and arguments that are
+// no object. It replaces arguments by their JSON form.
+func complete(params mcp.Params) error {
+	switch p := params.(type) {
+	case *mcp.CallToolParams:
+		if p.Name == "" {
+			return errors.New("name is empty, want a tool's")
+		}
+		if p.Arguments == nil {
+			return nil
+		}
+		arguments, err := marshal("arguments", p.Arguments)
+		if err != nil {
+			return err
+		}
+		if arguments[0] != '{' && string(arguments) != "null" {
+			return fmt.Errorf("arguments: a %T is not a JSON object: want a struct, a map with string keys or a json.RawMessage that is one", p.Arguments)
+		}
+		p.Arguments = arguments
+	case *mcp.GetPromptParams:
+		if p.Name == "" {
+			return errors.New("name is empty, want a prompt's")
+		}
+	case *mcp.ReadResourceParams:
+		if p.URI == "" {
+			return errors.New("uri is empty, want a resource's")
+		}
+	case *mcp.CompleteParams:
+		if p.Ref == nil {
+			return errors.New("ref is nil, want a prompt's or a resource template's")
+		}
+	}
+	return nil
 }
 
 // badRequest is the error that the handler would answer, so that workflow code

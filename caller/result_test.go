@@ -136,7 +136,7 @@ func TestALargeNumberIsKeptWhereverTheProtocolLeavesAValueOpen(t *testing.T) {
 				assert.Equal(t, map[string]any{"x": open}, server.Capabilities.Experimental)
 				assert.Equal(t, map[string]any{"a/b": open}, server.Capabilities.Extensions)
 			}
-			read, err := c.ReadResource(ctx, nil)
+			read, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "u"})
 			if assert.NoError(t, err) {
 				assert.Equal(t, []byte{0, 1, 2}, read.Contents[0].Blob)
 				assert.Equal(t, mcp.Meta(open), read.Contents[0].Meta)
@@ -258,7 +258,7 @@ func TestAResultIsReadWithWhateverConverterAndEncoding(t *testing.T) {
 func TestAWorkflowThatReturnsTheErrorFailsWithItsType(t *testing.T) {
 	h := newHarness(t, func(string, string, json.RawMessage) (string, error) { return `null`, nil })
 	err := h.run(func(ctx workflow.Context) error {
-		_, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, nil)
+		_, err := caller.NewClient(endpoint, weather, caller.Options{}).CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"})
 		return err
 	})
 	var app *temporal.ApplicationError

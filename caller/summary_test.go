@@ -18,7 +18,7 @@ import (
 func TestASummaryIsOneShortLine(t *testing.T) {
 	for _, c := range []struct{ name, tool, want string }{
 		{"a name", "get_weather", "get_weather"},
-		{"no name", "", ""},
+		{"a blank name", " ", ""},
 		{"several lines", "get\r\n\tweather\u2028now", "get weather now"},
 		{"control characters", "\x1b[31mred\x00\x7f", "[31mred"},
 		{"text that runs backwards", "safe\u202egnp.exe", "safe gnp.exe"},

@@ -1102,6 +1102,15 @@ func TestAMalformedRequestIsRefusedAtOnceByName(t *testing.T) {
 		{"no tool", mcpnexus.OperationCallTool, `{"arguments":{}}`, `rude: call-tool: the input has no "name"`},
 		{"no input at all", mcpnexus.OperationCallTool, ``, `rude: call-tool: the input has no "name"`},
 		{"a tool that is no string", mcpnexus.OperationCallTool, `{"name":7}`, `rude: call-tool: name: 7 is not a string`},
+		{"a tool without a name", mcpnexus.OperationCallTool, `{"name":""}`, `rude: call-tool: name is empty`},
+		{"arguments that are a text", mcpnexus.OperationCallTool, `{"name":"echo","arguments":"{\"secret\":1}"}`, `rude: call-tool "echo": arguments is not a JSON object`},
+		{"arguments that are a list", mcpnexus.OperationCallTool, `{"name":"echo","arguments":[1]}`, `rude: call-tool "echo": arguments is not a JSON object`},
+		{"a prompt's arguments that are a number", mcpnexus.OperationGetPrompt, `{"name":"p","arguments":1}`, `rude: get-prompt "p": arguments is not a JSON object`},
+		{"an empty URI", mcpnexus.OperationReadResource, `{"uri":""}`, `rude: read-resource: uri is empty`},
+		{"no reference", mcpnexus.OperationComplete, `{"argument":{"name":"a","value":"b"}}`, `rude: complete: the input has no "ref"`},
+		{"a reference that is null", mcpnexus.OperationComplete, `{"ref":null,"argument":{"name":"a","value":"b"}}`, `rude: complete: the input has no "ref"`},
+		{"a reference that is a text", mcpnexus.OperationComplete, `{"ref":"p","argument":{"name":"a","value":"b"}}`, `rude: complete: ref is not a JSON object`},
+		{"nothing to complete", mcpnexus.OperationComplete, `{"ref":{"type":"ref/prompt","name":"p"}}`, `rude: complete: the input has no "argument"`},
 		{"no prompt", mcpnexus.OperationGetPrompt, `{}`, `rude: get-prompt: the input has no "name"`},
 		{"no URI", mcpnexus.OperationReadResource, `{"url":"a:b"}`, `rude: read-resource: the input has no "uri"`},
 		{"_meta that is no object", mcpnexus.OperationListTools, `{"_meta":"m"}`, "rude: list-tools: _meta is not a JSON object"},
@@ -1115,6 +1124,7 @@ func TestAMalformedRequestIsRefusedAtOnceByName(t *testing.T) {
 			assert.Equal(t, nexus.HandlerErrorTypeBadRequest, refused.Type)
 			assert.False(t, refused.Retryable())
 			assert.Contains(t, refused.Message, c.want)
+			assert.NotContains(t, refused.Message, "secret")
 		})
 	}
 	assert.Empty(t, server.Stats().Calls)

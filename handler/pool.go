@@ -189,7 +189,7 @@ func (p *pool) open(argument json.RawMessage, logger log.Logger, alone *waiter) 
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(p.life, p.server.ConnectTimeout, &timeoutError{
 			what: "no connection to the server", timeout: p.server.ConnectTimeout,
-			why: "; a server that does not answer requests that it does not know needs Server.ProtocolVersion",
+			why: "; one that takes longer to start needs a longer Server.ConnectTimeout, one that does not answer requests that it does not know needs Server.ProtocolVersion",
 		})
 		defer cancel()
 		s, err := p.dialWithin(ctx, argument, logger)

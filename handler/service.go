@@ -30,21 +30,25 @@ type operation struct {
 	// subject is the param that names what the request is about, and that the
 	// protocol requires. Empty when there is none.
 	subject string
-	run     func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error)
+	// objects are the params that the protocol has as objects, and required says
+	// that it requires them.
+	objects  []string
+	required bool
+	run      func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error)
 }
 
-var callToolOperation = operation{mcpnexus.OperationCallTool, "name", calling("tools/call")}
+var callToolOperation = operation{name: mcpnexus.OperationCallTool, subject: "name", objects: []string{"arguments"}, run: calling("tools/call")}
 
 var operations = []operation{
-	{mcpnexus.OperationListTools, "", listing(listTools)},
+	{name: mcpnexus.OperationListTools, run: listing(listTools)},
 	callToolOperation,
-	{mcpnexus.OperationListPrompts, "", listing(listPrompts)},
-	{mcpnexus.OperationGetPrompt, "name", calling("prompts/get")},
-	{mcpnexus.OperationListResources, "", listing(listResources)},
-	{mcpnexus.OperationListResourceTemplates, "", listing(listResourceTemplates)},
-	{mcpnexus.OperationReadResource, "uri", calling("resources/read")},
-	{mcpnexus.OperationComplete, "", calling("completion/complete")},
-	{mcpnexus.OperationDiscover, "", func(ctx context.Context, s *session, params object, _ int64) (json.RawMessage, error) {
+	{name: mcpnexus.OperationListPrompts, run: listing(listPrompts)},
+	{name: mcpnexus.OperationGetPrompt, subject: "name", objects: []string{"arguments"}, run: calling("prompts/get")},
+	{name: mcpnexus.OperationListResources, run: listing(listResources)},
+	{name: mcpnexus.OperationListResourceTemplates, run: listing(listResourceTemplates)},
+	{name: mcpnexus.OperationReadResource, subject: "uri", run: calling("resources/read")},
+	{name: mcpnexus.OperationComplete, objects: []string{"ref", "argument"}, required: true, run: calling("completion/complete")},
+	{name: mcpnexus.OperationDiscover, run: func(ctx context.Context, s *session, params object, _ int64) (json.RawMessage, error) {
 		return s.discover(ctx, params)
 	}},
 }
@@ -138,10 +142,16 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 		if req.subject, err = decodeString(raw); err != nil {
 			return req, fmt.Errorf("%s: %.64s is not a string", op.subject, raw)
 		}
+		if req.subject == "" {
+			return req, fmt.Errorf("%s is empty", op.subject)
+		}
 		// It travels in an HTTP header too (SEP-2243).
 		if strings.ContainsFunc(req.subject, unicode.IsControl) {
 			return req, fmt.Errorf("%s contains a control character", op.subject)
 		}
+	}
+	if err := op.checkObjects(req.params); err != nil {
+		return req, err
 	}
 	meta, err := req.params.object("_meta")
 	if err != nil {
@@ -165,6 +175,27 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 	}
 	req.params = req.params.with("_meta", meta.join())
 	return req, nil
+}
+
+// checkObjects refuses params that are none, and takes those away that are null, which
+// are not there in other languages. Many servers have an error of their own for either
+// (-32603), with which the request would be sent again and again.
+func (op operation) checkObjects(params object) error {
+	for _, name := range op.objects {
+		raw, ok := params[name]
+		if ok && string(raw) == "null" {
+			delete(params, name)
+			ok = false
+		}
+		switch {
+		case !ok && op.required:
+			return fmt.Errorf("the input has no %q", name)
+		case ok && !isObject(raw):
+			// Its value may be one that errors and logs must not have.
+			return fmt.Errorf("%s is not a JSON object", name)
+		}
+	}
+	return nil
 }
 
 var traceHeaders = []string{"traceparent", "tracestate", "baggage"}

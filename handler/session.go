@@ -224,7 +224,7 @@ func (s *session) prepare(ctx context.Context, params object) error {
 // call sends one request and returns the result as it stood on the wire and as
 // the SDK understood it.
 func (s *session) call(ctx context.Context, method string, params object) (json.RawMessage, mcp.Result, error) {
-	if a, ok := params["arguments"]; method == "tools/call" && (!ok || string(a) == "null") {
+	if _, ok := params["arguments"]; method == "tools/call" && !ok {
 		// They are optional, but many servers want an object. The SDK's own
 		// CallTool sends one too.
 		params = params.with("arguments", json.RawMessage(`{}`))

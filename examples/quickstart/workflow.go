@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/nexusmcp/nexusmcp/caller"
@@ -33,7 +35,12 @@ func PlanTrip(ctx workflow.Context, city string) ([]Step, error) {
 	}
 	note("%d tools: %s, %s, %s", len(tools.Tools), tools.Tools[0].Name, tools.Tools[1].Name, tools.Tools[2].Name)
 
-	today, err := weather.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": city}})
+	impatient := weather.With(mcpnexus.RequestOptions{
+		StartToCloseTimeout:    5 * time.Second,                           // for each attempt
+		ScheduleToCloseTimeout: time.Minute,                               // for all of them
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 3}, // also of a destructive tool
+	})
+	today, err := impatient.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": city}})
 	if err != nil {
 		return nil, err
 	}
