@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
 )
@@ -306,4 +308,36 @@ func TestACallWhoseOnlyClientHasJustLeftIsCancelled(t *testing.T) {
 			assert.Equal(t, c.want, errors.Is(context.Cause(call.ctx), errAbandoned))
 		})
 	}
+}
+
+// What is to be known before a request is sent, that it is marked for example, does not
+// heed its context with every codec.
+func TestARequestThatIsLateBeforeItIsSentLeavesTheConnectionToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+		server.AddTool(&mcp.Tool{Name: "slow", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			time.Sleep(time.Minute)
+			return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
+		})
+		h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: server}}}})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, h.Close(context.Background())) }()
+		call := func() *request { return &request{params: object{"name": encode("slow")}, subject: "slow"} }
+		other := make(chan error)
+		go func() {
+			_, err := h.services["s"].attempt(context.Background(), callToolOperation, call())
+			other <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		late := call()
+		late.beforeSending = func(ctx context.Context) error {
+			time.Sleep(30 * time.Second)
+			return ctx.Err()
+		}
+		_, err = h.services["s"].attempt(ctx, callToolOperation, late)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, <-other)
+	})
 }

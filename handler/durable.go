@@ -308,6 +308,9 @@ func (r *durableRun) settle(ctx workflow.Context, params converter.RawValue) (co
 			r.Attempts = attemptsBefore(err)
 			if r.givenBack > 0 {
 				r.Delay = backoff(policyOf(mcpnexus.RequestOptions{}), r.givenBack)
+				if left, _ := r.left(ctx); left > 0 {
+					r.Delay = min(r.Delay, left) // to say in time that it is over
+				}
 			}
 			r.givenBack++
 			continue
@@ -445,17 +448,23 @@ func (r *durableRun) failed(ctx workflow.Context, err error) error {
 
 // final returns the request's end when all attempts have been made.
 func (r *durableRun) final(err error) error {
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && !resultTooLarge(err) {
-		if app.Type() == errorTypeLast {
-			return errors.Unwrap(app)
-		}
-		_, timeout := errors.AsType[*temporal.TimeoutError](err)
-		_, contracts := mcpnexus.ErrorFrom(app)
-		if !timeout && (contracts || app.Type() == errorTypeCallerGone || app.Type() == errorTypeCancelled) {
-			return app
-		}
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	if !ok || resultTooLarge(err) {
+		return r.contractError(err).ApplicationError()
 	}
-	return r.contractError(err).ApplicationError()
+	if last := errors.Unwrap(app); app.Type() == errorTypeLast && last != nil {
+		return last
+	}
+	if _, timeout := errors.AsType[*temporal.TimeoutError](err); timeout {
+		return r.contractError(err).ApplicationError() // app is what went before
+	}
+	if _, contracts := mcpnexus.ErrorFrom(app); contracts || app.Type() == errorTypeCallerGone || app.Type() == errorTypeCancelled {
+		return app
+	}
+	e := r.contractError(err)
+	// Of a call that was handed off it says nothing: the next attempt is another activity.
+	e.NonRetryable = e.NonRetryable || app.NonRetryable()
+	return e.ApplicationError()
 }
 
 // contractError gives the end of an activity the contract's form.
@@ -475,13 +484,11 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 		if made, ok := errors.AsType[*temporal.ActivityError](err); ok && errors.Unwrap(made) != nil {
 			err = errors.Unwrap(made)
 		}
-		app, ok := errors.AsType[*temporal.ApplicationError](err)
-		if !ok {
-			return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
+		text := err.Error()
+		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+			text = app.Message()
 		}
-		e := r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: app.Message()})
-		e.NonRetryable = e.NonRetryable || app.NonRetryable()
-		return e
+		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: text})
 	}
 	var beat heartbeat
 	// Only an attempt that is the only one says so, and none that was handed off. What
@@ -493,7 +500,11 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 	}
 	switch timeout.TimeoutType() {
 	case enumspb.TIMEOUT_TYPE_HEARTBEAT, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START:
-		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the worker that made the attempt has vanished"})
+		e := r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: "the worker that made the attempt has vanished"})
+		// To the caller it is one and the same, also where nobody was there to be asked
+		// for a call that was handed off.
+		e.NonRetryable = e.NonRetryable || unwantedTimeout(r.options, enumspb.TIMEOUT_TYPE_HEARTBEAT)
+		return e
 	case enumspb.TIMEOUT_TYPE_START_TO_CLOSE:
 		t := limitAttempt(r.options, 0).cause
 		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTimeout, Timeout: t.timeout, Message: t.Error()})

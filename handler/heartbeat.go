@@ -129,6 +129,9 @@ func (p *pulse) mark(ctx context.Context) error {
 	}
 	p.sent, p.doubtful = false, true
 	if cause := context.Cause(ctx); cause != nil {
+		if _, over := errors.AsType[*timeoutError](cause); over {
+			return cause // the attempt's own end, which counts
+		}
 		return errors.Join(errUnmarked, cause)
 	}
 	if unwanted(err) {
@@ -182,12 +185,14 @@ func (h *Handler) record(ctx context.Context, details heartbeat) (err error) {
 		})
 		return err
 	}
-	// The SDK gives the request half of the time that ctx has left (v1.50.0): a busy server
-	// may take five seconds, and may be asked once more before it misses the attempt.
-	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	// The SDK gives the request half of the time that its context has left (v1.50.0): a busy
+	// server may take five seconds, and may be asked once more before it misses the attempt.
+	// Of the time that ctx has left it may take all.
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeatTimeout)
 	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	info := activity.GetInfo(ctx)
-	return activity.GetClient(ctx).RecordActivityHeartbeatWithOptions(ctx, client.RecordActivityHeartbeatOptions{
+	return activity.GetClient(ctx).RecordActivityHeartbeatWithOptions(within, client.RecordActivityHeartbeatOptions{
 		TaskToken: info.TaskToken, Details: []any{details},
 		// What a data converter is told that reads them.
 		WorkflowID: info.WorkflowExecution.ID, WorkflowType: info.WorkflowType.Name, ActivityType: info.ActivityType.Name, TaskQueue: info.TaskQueue,

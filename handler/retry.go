@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 
 	mcpnexus "github.com/nexusmcp/nexusmcp/nexus"
@@ -81,17 +82,18 @@ func retryDelay(o mcpnexus.RequestOptions, attempts int32, e *mcpnexus.Error, le
 	return delay, left == 0 || delay < left
 }
 
-// timeoutTypeStartToClose is how an activity's retry policy names an attempt
-// that outlived its timeout.
-const timeoutTypeStartToClose = "TemporalTimeout:StartToClose"
-
 // heed marks an error that the caller's policy does not want retried.
 func heed(o mcpnexus.RequestOptions, e *mcpnexus.Error) {
 	if o.RetryPolicy == nil {
 		return
 	}
-	types := o.RetryPolicy.NonRetryableErrorTypes
-	if slices.Contains(types, string(e.Type)) || e.Type == mcpnexus.ErrorTypeTimeout && slices.Contains(types, timeoutTypeStartToClose) {
+	if slices.Contains(o.RetryPolicy.NonRetryableErrorTypes, string(e.Type)) || e.Type == mcpnexus.ErrorTypeTimeout && unwantedTimeout(o, enumspb.TIMEOUT_TYPE_START_TO_CLOSE) {
 		e.NonRetryable = true
 	}
+}
+
+// unwantedTimeout reports whether the caller's policy does not want an attempt retried
+// that ended with a timeout of the kind, which it names as an activity's does.
+func unwantedTimeout(o mcpnexus.RequestOptions, kind enumspb.TimeoutType) bool {
+	return o.RetryPolicy != nil && slices.Contains(o.RetryPolicy.NonRetryableErrorTypes, mcpnexus.TimeoutTypePrefix+kind.String())
 }

@@ -227,7 +227,6 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 	}
 	defer func() { c.release(err) }()
 	defer survivePanic() // before the connection is released, which it may have broken
-	defer c.cutWhenStuck(ctx)()
 	if op.name == mcpnexus.OperationCallTool {
 		if err := c.session.prepare(ctx, req.params); err != nil {
 			return nil, &unsent{err}
@@ -238,6 +237,7 @@ func (s *service) attempt(ctx context.Context, op operation, req *request) (resu
 			return nil, &unsent{err}
 		}
 	}
+	defer c.cutWhenStuck(ctx)() // what goes before leaves the connection to others
 	limit := int64(s.handler.options.MaxResultBytes)
 	result, err = op.run(ctx, c.session, req.params, limit)
 	switch {

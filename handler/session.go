@@ -238,6 +238,7 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 			return s.callOnce(ctx, method, params)
 		case <-halfway(ctx):
 		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
 		}
 	}
 	return raw, result, err

@@ -111,6 +111,86 @@ func TestAnAttemptThatEveryWorkerGivesBackIsNotOfferedAllTheTime(t *testing.T) {
 	assert.Greater(t, made, int32(30))
 }
 
+func TestARequestThatIsGivenBackEndsInTimeToTellItsCaller(t *testing.T) {
+	// By the backoff alone it would end after 15 s, 127 s and more than ten minutes.
+	for _, limit := range []time.Duration{10 * time.Second, 70 * time.Second, 10 * time.Minute} {
+		t.Run(limit.String(), func(t *testing.T) {
+			var env *testsuite.TestWorkflowEnvironment
+			var began time.Time
+			_, err := runRequest(t, durableRequest{durableState: durableState{Left: limit}}, mcpnexus.RequestOptions{ScheduleToCloseTimeout: limit},
+				func(_ context.Context, in durableRequest, _ int32) (converter.RawValue, error) {
+					return converter.RawValue{}, givenBack(in.Attempts)
+				},
+				func(e *testsuite.TestWorkflowEnvironment) { env, began = e, e.Now() })
+			failure, ok := mcpnexus.ErrorFrom(err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
+			assert.WithinRange(t, env.Now(), began.Add(limit), began.Add(limit+time.Second))
+		})
+	}
+}
+
+// The Temporal server was away, or no worker took the workflow's task, for a minute.
+func TestACallThatWasGivenUpBeforeItWasAskedForIsMadeAgain(t *testing.T) {
+	h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+	h.mocked = true
+	s := h.services["s"]
+	require.True(t, h.begin())
+	c, known := h.running.begin(context.Background(), "key", noLimit)
+	require.False(t, known)
+	h.running.owe(c)
+	c.cancel(errUnclaimed)
+	h.running.pay(c)
+	h.running.end(c, s.ending(callToolOperation, &request{subject: "tool"}, nil, context.Cause(c.ctx)))
+	h.calls.Done()
+
+	made, err := runRequest(t, durableRequest{durableState: durableState{Running: &runningCall{TaskQueue: "process", Key: "key", Left: time.Minute}}}, mcpnexus.RequestOptions{},
+		func(_ context.Context, in durableRequest, _ int32) (converter.RawValue, error) {
+			assert.EqualValues(t, 1, in.Attempts)
+			return plainjson.Payload(json.RawMessage(`{}`)), nil
+		},
+		func(env *testsuite.TestWorkflowEnvironment) {
+			env.RegisterActivityWithOptions(s.runningActivity, activity.RegisterOptions{Name: runningType("s")})
+		})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, made)
+}
+
+// In which of the two ways it is noticed is the handler's affair.
+func TestACallWhoseWorkerVanishesIsNotMadeAgainIfItsPolicySaysSo(t *testing.T) {
+	for name, vanished := range map[string]error{
+		"silent":                temporal.NewHeartbeatTimeoutError(),
+		"not there to be asked": temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
+	} {
+		for _, unwanted := range []string{"TemporalTimeout:Heartbeat", "MCPTransportError", "TemporalTimeout:StartToClose"} {
+			t.Run(name+", "+unwanted, func(t *testing.T) {
+				policy := &temporal.RetryPolicy{MaximumAttempts: 3, NonRetryableErrorTypes: []string{unwanted}}
+				made, err := runRequest(t, durableRequest{durableState: durableState{Running: &runningCall{TaskQueue: "process", Key: "key", Left: time.Minute}}}, mcpnexus.RequestOptions{RetryPolicy: policy},
+					func(context.Context, durableRequest, int32) (converter.RawValue, error) {
+						return plainjson.Payload(json.RawMessage(`{}`)), nil
+					},
+					func(env *testsuite.TestWorkflowEnvironment) {
+						env.RegisterActivityWithOptions(func(context.Context, runningRequest) (converter.RawValue, error) {
+							return converter.RawValue{}, vanished
+						}, activity.RegisterOptions{Name: runningType("s")})
+					})
+				if unwanted == "TemporalTimeout:StartToClose" {
+					require.NoError(t, err)
+					assert.EqualValues(t, 1, made)
+					return
+				}
+				failure, ok := mcpnexus.ErrorFrom(err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, mcpnexus.ErrorTypeTransport, failure.Type)
+				assert.True(t, failure.NonRetryable)
+				assert.Zero(t, made)
+			})
+		}
+	}
+}
+
 // One of which the process was asked is cancelled by its activity, which a test
 // environment does not wait for: see tests/integration.
 func TestACallThatNobodyHadAskedForIsCancelledWithItsWorkflow(t *testing.T) {

@@ -70,11 +70,13 @@ type RequestOptions struct {
 	ScheduleToCloseTimeout time.Duration
 	// RetryPolicy has the meaning of a Temporal activity's. Its
 	// NonRetryableErrorTypes are those of [ErrorType], and
-	// "TemporalTimeout:StartToClose" for an attempt that timed out. With a
-	// MaximumAttempts of 1 the request reaches the server at most once. Nil means
-	// Temporal's default policy, except for a tool that declares itself
-	// destructive and not idempotent: at most once. So is a call while it is not known
-	// what its tool declares, but not with [ExecutionInline].
+	// "TemporalTimeout:StartToClose" for an attempt that timed out, and
+	// "TemporalTimeout:Heartbeat" for one whose worker vanished after the Nexus
+	// request was answered. With a MaximumAttempts of 1 the request reaches the
+	// server at most once. Nil means Temporal's default policy, except for a tool
+	// that declares itself destructive and not idempotent: at most once. So is a
+	// call while it is not known what its tool declares, but not with
+	// [ExecutionInline].
 	RetryPolicy *temporal.RetryPolicy
 	// Execution is where the request runs. Empty means [ExecutionAuto].
 	Execution Execution
@@ -126,17 +128,19 @@ func (o RequestOptions) Validate() error {
 		return fmt.Errorf("retryPolicy.nonRetryableErrorTypes: an error type is empty")
 	}
 	for _, name := range p.NonRetryableErrorTypes {
-		name, isTimeout := strings.CutPrefix(name, timeoutPrefix)
-		if kind, err := enumspb.TimeoutTypeFromString(name); isTimeout && (err != nil || kind == enumspb.TIMEOUT_TYPE_UNSPECIFIED) {
-			return fmt.Errorf("retryPolicy.nonRetryableErrorTypes: %q names none of the timeouts StartToClose, ScheduleToStart, ScheduleToClose, Heartbeat", timeoutPrefix+name)
+		name, isTimeout := strings.CutPrefix(name, TimeoutTypePrefix)
+		// The server compares with the short form alone.
+		if kind, err := enumspb.TimeoutTypeFromString(name); isTimeout && (err != nil || kind == enumspb.TIMEOUT_TYPE_UNSPECIFIED || kind.String() != name) {
+			return fmt.Errorf("retryPolicy.nonRetryableErrorTypes: %q names none of the timeouts StartToClose, ScheduleToStart, ScheduleToClose, Heartbeat", TimeoutTypePrefix+name)
 		}
 	}
 	return nil
 }
 
-// timeoutPrefix is before the kind of a timeout among the non-retryable error types of a
-// Temporal retry policy (common/retrypolicy/retry_policy.go, server v1.32.1).
-const timeoutPrefix = "TemporalTimeout:"
+// TimeoutTypePrefix is before the kind of a timeout, such as StartToClose, among the
+// NonRetryableErrorTypes of a Temporal retry policy (common/retrypolicy/retry_policy.go,
+// server v1.32.1).
+const TimeoutTypePrefix = "TemporalTimeout:"
 
 func notNegative(field string, d time.Duration) error {
 	if d < 0 {

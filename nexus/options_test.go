@@ -72,6 +72,7 @@ func TestABadOptionIsRefusedByName(t *testing.T) {
 		{"a timeout that there is not", `{"retryPolicy":{"nonRetryableErrorTypes":["MCPTimeoutError","TemporalTimeout:StartToFinish"]}}`, `retryPolicy.nonRetryableErrorTypes: "TemporalTimeout:StartToFinish" names none of the timeouts StartToClose, ScheduleToStart`},
 		{"no particular timeout", `{"retryPolicy":{"nonRetryableErrorTypes":["TemporalTimeout:"]}}`, `"TemporalTimeout:" names none`},
 		{"an unspecified timeout", `{"retryPolicy":{"nonRetryableErrorTypes":["TemporalTimeout:Unspecified"]}}`, `"TemporalTimeout:Unspecified" names none`},
+		{"the long name of a timeout", `{"retryPolicy":{"nonRetryableErrorTypes":["TemporalTimeout:TIMEOUT_TYPE_HEARTBEAT"]}}`, `"TemporalTimeout:TIMEOUT_TYPE_HEARTBEAT" names none`},
 		{"an empty error type", `{"retryPolicy":{"nonRetryableErrorTypes":[""]}}`, "retryPolicy.nonRetryableErrorTypes: an error type is empty"},
 		{"error types of another type", `{"retryPolicy":{"nonRetryableErrorTypes":"a"}}`, "retryPolicy.nonRetryableErrorTypes: "},
 	} {

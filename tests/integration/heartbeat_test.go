@@ -146,6 +146,48 @@ func TestAMarkThatCameTooLateIsTakenBack(t *testing.T) {
 	assert.EqualValues(t, 1, calls.Load())
 }
 
+// A Temporal server that is slow, or far, leaves no time for the request itself.
+func TestAnAttemptWhoseTimeIsOverWhileItIsMarkedHasTimedOut(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		policy *temporal.RetryPolicy
+		calls  int32
+	}{
+		"made at most once, as its policy says":      {&temporal.RetryPolicy{MaximumAttempts: 1}, 0},
+		"sent at most once, as its tool declares it": {nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls, marks atomic.Int32
+			slow := func(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+				if isMark(in) && marks.Add(1) == 1 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return next(ctx, method, in, out, connection, o...)
+			}
+			plugin, err := handler.NewPlugin(handler.Options{Servers: []handler.Server{{Name: "s", Transport: handler.InProcess{Server: newPaymaster(&calls)}}}})
+			require.NoError(t, err)
+			p := publishFor(t, dialFor(t, platformNamespace, withInterceptor(slow)), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
+			var failure *mcpnexus.Error
+			run := p.run(t, func(ctx workflow.Context) error {
+				_, err := p.client("s", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: time.Second, RetryPolicy: c.policy}}).
+					CallTool(ctx, &mcp.CallToolParams{Name: "pay"})
+				if failure, _ = mcpnexus.ErrorFrom(err); failure != nil {
+					return nil
+				}
+				return err
+			})
+			assert.Equal(t, c.calls, calls.Load())
+			if c.calls == 0 && assert.NotNil(t, failure) {
+				assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
+				assert.EqualValues(t, 1, marks.Load())
+			}
+			assert.Len(t, scheduledActivities(t, run), 1, "none is given back, which would not count")
+		})
+	}
+}
+
 func TestARequestThatMayBeSentAgainDoesNotWaitForAHeartbeat(t *testing.T) {
 	t.Parallel()
 	beats, heard := make(chan struct{}), make(chan struct{})
