@@ -323,6 +323,8 @@ type callState struct {
 	// Ended is true when the call has its outcome, which then is with the workflow's
 	// items in place of the call.
 	Ended bool `json:"ended,omitempty"`
+	// Subject is what messages say of such a call's subject.
+	Subject string `json:"subject,omitempty"`
 	// Running is the time that the attempt has left that is being made. A
 	// call that has ended is running too, as far as the workflow can tell, if its
 	// outcome is too large for the items.
@@ -360,7 +362,9 @@ func (b *batch) standing(calls []*call) []callState {
 			continue
 		}
 		next, again := b.calls[i].after(c)
-		if s.Ended = !again; again {
+		if s.Ended = !again; s.Ended {
+			s.Subject = summarize(b.calls[i].req.subject)
+		} else {
 			s.Attempts, s.Delay = next.Attempts, max(0, next.Delay-time.Since(c.at))
 		}
 	}
@@ -453,7 +457,7 @@ func (b *batch) items(states []callState, room int) json.RawMessage {
 			items[i] = outcome
 			continue
 		}
-		s.Ended, s.Running = false, leastLeft
+		s.Ended, s.Subject, s.Running = false, "", leastLeft
 	}
 	return join(items)
 }

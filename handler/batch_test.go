@@ -142,7 +142,7 @@ func TestABatchThatCannotBeRightIsRefusedWholeAndNothingIsSent(t *testing.T) {
 	for name, c := range map[string]struct{ input, want string }{
 		"no input":                      {``, `the input has no "calls"`},
 		"no calls":                      {`{}`, `the input has no "calls"`},
-		"null":                          {`{"calls":null}`, "calls is empty, want at least one call"},
+		"null":                          {`{"calls":null}`, `the input has no "calls"`},
 		"an empty list":                 {`{"calls":[]}`, "calls is empty, want at least one call"},
 		"an object":                     {`{"calls":{"name":"echo"}}`, "calls is not an array"},
 		"a single call's params":        {`{"name":"echo","calls":[` + good + `]}`, "name: unknown field, want calls and _meta"},

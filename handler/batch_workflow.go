@@ -60,6 +60,7 @@ func batchWorkflow(ctx workflow.Context, in batchRequest, encoded converter.RawV
 	wg := workflow.NewWaitGroup(ctx)
 	for i, item := range items {
 		if in.Calls[i].Ended {
+			subjects[i] = in.Calls[i].Subject
 			if err := json.Unmarshal(item, &outcomes[i]); err != nil {
 				return converter.RawValue{}, temporal.NewNonRetryableApplicationError("an item is not an outcome", "", err)
 			}

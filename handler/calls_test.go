@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nexus-rpc/sdk-go/nexus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -329,15 +331,34 @@ func TestARequestThatIsLateBeforeItIsSentLeavesTheConnectionToOthers(t *testing.
 			other <- err
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		connection := h.services["s"].pool.shared
+		require.NotNil(t, connection)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, &timeoutError{what: "not sent", timeout: time.Second})
 		defer cancel()
 		late := call()
 		late.beforeSending = func(ctx context.Context) error {
 			time.Sleep(30 * time.Second)
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		_, err = h.services["s"].attempt(ctx, callToolOperation, late)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "not sent within 1s")
 		require.NoError(t, <-other)
+		assert.Same(t, connection, h.services["s"].pool.shared, "which the next request uses")
 	})
+}
+
+func TestNullIsAParamThatIsNotThere(t *testing.T) {
+	for _, c := range []struct {
+		operation   operation
+		input, want string
+	}{
+		{operations[0], `{"cursor":null,"_meta":null}`, `{"_meta":{"nexusmcp/idempotencyKey":"id"}}`},
+		{operations[0], `{"_meta":{"progressToken":null,"theirs":null}}`, `{"_meta":{"nexusmcp/idempotencyKey":"id","theirs":null}}`},
+		{callToolOperation, `{"name":"t","arguments":null,"task":null}`, `{"_meta":{"nexusmcp/idempotencyKey":"id"},"name":"t"}`},
+		{callToolOperation, `{"name":"t","arguments":{"a":null}}`, `{"_meta":{"nexusmcp/idempotencyKey":"id"},"name":"t","arguments":{"a":null}}`},
+	} {
+		req, err := parseRequest(c.operation, json.RawMessage(c.input), nexus.StartOperationOptions{RequestID: "id"}, mcpnexus.RequestOptions{})
+		require.NoError(t, err, c.input)
+		assert.JSONEq(t, c.want, string(req.params.join()))
+	}
 }

@@ -461,10 +461,7 @@ func (r *durableRun) final(err error) error {
 	if _, contracts := mcpnexus.ErrorFrom(app); contracts || app.Type() == errorTypeCallerGone || app.Type() == errorTypeCancelled {
 		return app
 	}
-	e := r.contractError(err)
-	// Of a call that was handed off it says nothing: the next attempt is another activity.
-	e.NonRetryable = e.NonRetryable || app.NonRetryable()
-	return e.ApplicationError()
+	return r.contractError(err).ApplicationError()
 }
 
 // contractError gives the end of an activity the contract's form.
@@ -484,11 +481,15 @@ func (r *durableRun) contractError(err error) *mcpnexus.Error {
 		if made, ok := errors.AsType[*temporal.ActivityError](err); ok && errors.Unwrap(made) != nil {
 			err = errors.Unwrap(made)
 		}
-		text := err.Error()
-		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-			text = app.Message()
+		app, ok := errors.AsType[*temporal.ApplicationError](err)
+		if !ok {
+			return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: err.Error()})
 		}
-		return r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: text})
+		e := r.error(mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: app.Message()})
+		// A call that was handed off may have been cancelled for a run of the workflow
+		// that was reset.
+		e.NonRetryable = e.NonRetryable || app.NonRetryable() && app.Type() != errorTypeCancelled
+		return e
 	}
 	var beat heartbeat
 	// Only an attempt that is the only one says so, and none that was handed off. What

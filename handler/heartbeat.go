@@ -129,8 +129,8 @@ func (p *pulse) mark(ctx context.Context) error {
 	}
 	p.sent, p.doubtful = false, true
 	if cause := context.Cause(ctx); cause != nil {
-		if _, over := errors.AsType[*timeoutError](cause); over {
-			return cause // the attempt's own end, which counts
+		if over, ok := errors.AsType[*timeoutError](cause); ok { // the attempt's own end, which counts
+			return &timeoutError{what: "not sent", timeout: over.timeout, why: ", the Temporal server did not answer the attempt's heartbeat"}
 		}
 		return errors.Join(errUnmarked, cause)
 	}
@@ -165,13 +165,16 @@ func (p *pulse) unmark(ctx context.Context) error {
 		return nil
 	}
 	p.sent = false
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTime/2) // the rest is for the report
 	defer cancel()
 	return p.handler.record(ctx, p.latest())
 }
 
 // record sends a heartbeat and returns the server's word on it.
 func (h *Handler) record(ctx context.Context, details heartbeat) (err error) {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	defer recovered(&err, "panic: %v") // of a codec
 	if h.mocked {
 		// The environment gives the SDK's own heartbeats no more than one in half a

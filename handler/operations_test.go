@@ -1106,6 +1106,8 @@ func TestAMalformedRequestIsRefusedAtOnceByName(t *testing.T) {
 		{"arguments that are a text", mcpnexus.OperationCallTool, `{"name":"echo","arguments":"{\"secret\":1}"}`, `rude: call-tool "echo": arguments is not a JSON object`},
 		{"arguments that are a list", mcpnexus.OperationCallTool, `{"name":"echo","arguments":[1]}`, `rude: call-tool "echo": arguments is not a JSON object`},
 		{"a prompt's arguments that are a number", mcpnexus.OperationGetPrompt, `{"name":"p","arguments":1}`, `rude: get-prompt "p": arguments is not a JSON object`},
+		{"a prompt's argument that is a number", mcpnexus.OperationGetPrompt, `{"name":"p","arguments":{"a":"b","n":7}}`, `rude: get-prompt "p": arguments: "n" is not a string`},
+		{"a tool that is null", mcpnexus.OperationCallTool, `{"name":null}`, `rude: call-tool: the input has no "name"`},
 		{"an empty URI", mcpnexus.OperationReadResource, `{"uri":""}`, `rude: read-resource: uri is empty`},
 		{"no reference", mcpnexus.OperationComplete, `{"argument":{"name":"a","value":"b"}}`, `rude: complete: the input has no "ref"`},
 		{"a reference that is null", mcpnexus.OperationComplete, `{"ref":null,"argument":{"name":"a","value":"b"}}`, `rude: complete: the input has no "ref"`},

@@ -459,12 +459,15 @@ func retires(err error) bool {
 	if err == nil {
 		return false
 	}
+	if _, notSent := errors.AsType[*unsent](err); notSent {
+		return false
+	}
 	if _, lost := errors.AsType[*lostSession](err); lost {
 		return true
 	}
 	e, ok := errors.AsType[*mcpnexus.Error](err)
 	if !ok {
-		return !isCancelled(err) && !errors.Is(err, errUnmarked) // which say nothing of the server
+		return !isCancelled(err) // which says nothing of the server
 	}
 	switch e.Type {
 	case mcpnexus.ErrorTypeTransport:

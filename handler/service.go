@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -30,24 +32,23 @@ type operation struct {
 	// subject is the param that names what the request is about, and that the
 	// protocol requires. Empty when there is none.
 	subject string
-	// objects are the params that the protocol has as objects, and required says
-	// that it requires them.
-	objects  []string
-	required bool
-	run      func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error)
+	// check refuses other params of another form than the protocol has. Nil when there
+	// are none.
+	check func(params object) error
+	run   func(ctx context.Context, s *session, params object, limit int64) (json.RawMessage, error)
 }
 
-var callToolOperation = operation{name: mcpnexus.OperationCallTool, subject: "name", objects: []string{"arguments"}, run: calling("tools/call")}
+var callToolOperation = operation{name: mcpnexus.OperationCallTool, subject: "name", check: checkTool, run: calling("tools/call")}
 
 var operations = []operation{
 	{name: mcpnexus.OperationListTools, run: listing(listTools)},
 	callToolOperation,
 	{name: mcpnexus.OperationListPrompts, run: listing(listPrompts)},
-	{name: mcpnexus.OperationGetPrompt, subject: "name", objects: []string{"arguments"}, run: calling("prompts/get")},
+	{name: mcpnexus.OperationGetPrompt, subject: "name", check: checkPrompt, run: calling("prompts/get")},
 	{name: mcpnexus.OperationListResources, run: listing(listResources)},
 	{name: mcpnexus.OperationListResourceTemplates, run: listing(listResourceTemplates)},
 	{name: mcpnexus.OperationReadResource, subject: "uri", run: calling("resources/read")},
-	{name: mcpnexus.OperationComplete, objects: []string{"ref", "argument"}, required: true, run: calling("completion/complete")},
+	{name: mcpnexus.OperationComplete, check: checkCompletion, run: calling("completion/complete")},
 	{name: mcpnexus.OperationDiscover, run: func(ctx context.Context, s *session, params object, _ int64) (json.RawMessage, error) {
 		return s.discover(ctx, params)
 	}},
@@ -133,6 +134,9 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 		if !valid || err != nil {
 			return req, errors.New("the input is not a JSON object, want the params of the MCP request")
 		}
+		// In other languages null is often what is not there. MCP has it nowhere, and many
+		// servers refuse it.
+		maps.DeleteFunc(req.params, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
 	}
 	if op.subject != "" {
 		raw, ok := req.params[op.subject]
@@ -150,8 +154,10 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 			return req, fmt.Errorf("%s contains a control character", op.subject)
 		}
 	}
-	if err := op.checkObjects(req.params); err != nil {
-		return req, err
+	if op.check != nil {
+		if err := op.check(req.params); err != nil {
+			return req, err
+		}
 	}
 	meta, err := req.params.object("_meta")
 	if err != nil {
@@ -163,6 +169,9 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 		}
 	}
 	delete(meta, mcpnexus.MetaKeyOptions)
+	if string(meta["progressToken"]) == "null" {
+		delete(meta, "progressToken")
+	}
 	// The Nexus request ID is the same each time that one operation is started.
 	meta[mcpnexus.MetaKeyIdempotencyKey] = encode(start.RequestID)
 	// W3C Trace Context travels in _meta under its own names (SEP-414).
@@ -177,21 +186,35 @@ func parseRequest(op operation, input json.RawMessage, start nexus.StartOperatio
 	return req, nil
 }
 
-// checkObjects refuses params that are none, and takes those away that are null, which
-// are not there in other languages. Many servers have an error of their own for either
-// (-32603), with which the request would be sent again and again.
-func (op operation) checkObjects(params object) error {
-	for _, name := range op.objects {
-		raw, ok := params[name]
-		if ok && string(raw) == "null" {
-			delete(params, name)
-			ok = false
+// Many servers call params of another form than the protocol has an error of their own
+// (-32603), with which the request would be sent again and again. Errors do not quote
+// them: they may be what histories and logs must not have.
+
+func checkTool(params object) error {
+	if raw, ok := params["arguments"]; ok && !isObject(raw) {
+		return errors.New("arguments is not a JSON object")
+	}
+	return nil
+}
+
+func checkPrompt(params object) error {
+	arguments, err := params.object("arguments")
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(arguments)) {
+		if arguments[name][0] != '"' {
+			return fmt.Errorf("arguments: %.64q is not a string, as those of a prompt are", name)
 		}
-		switch {
-		case !ok && op.required:
+	}
+	return nil
+}
+
+func checkCompletion(params object) error {
+	for _, name := range []string{"ref", "argument"} {
+		if raw, ok := params[name]; !ok {
 			return fmt.Errorf("the input has no %q", name)
-		case ok && !isObject(raw):
-			// Its value may be one that errors and logs must not have.
+		} else if !isObject(raw) {
 			return fmt.Errorf("%s is not a JSON object", name)
 		}
 	}

@@ -238,7 +238,7 @@ func (s *session) call(ctx context.Context, method string, params object) (json.
 			return s.callOnce(ctx, method, params)
 		case <-halfway(ctx):
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+			return nil, nil, &unsent{context.Cause(ctx)} // it was refused before it was run
 		}
 	}
 	return raw, result, err

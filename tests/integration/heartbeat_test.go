@@ -171,7 +171,7 @@ func TestAnAttemptWhoseTimeIsOverWhileItIsMarkedHasTimedOut(t *testing.T) {
 			p := publishFor(t, dialFor(t, platformNamespace, withInterceptor(slow)), worker.Options{Plugins: []worker.Plugin{plugin}}, func(worker.Worker) {})
 			var failure *mcpnexus.Error
 			run := p.run(t, func(ctx workflow.Context) error {
-				_, err := p.client("s", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: time.Second, RetryPolicy: c.policy}}).
+				_, err := p.client("s", caller.Options{Request: mcpnexus.RequestOptions{StartToCloseTimeout: 3 * time.Second, RetryPolicy: c.policy}}).
 					CallTool(ctx, &mcp.CallToolParams{Name: "pay"})
 				if failure, _ = mcpnexus.ErrorFrom(err); failure != nil {
 					return nil
@@ -181,6 +181,7 @@ func TestAnAttemptWhoseTimeIsOverWhileItIsMarkedHasTimedOut(t *testing.T) {
 			assert.Equal(t, c.calls, calls.Load())
 			if c.calls == 0 && assert.NotNil(t, failure) {
 				assert.Equal(t, mcpnexus.ErrorTypeTimeout, failure.Type)
+				assert.Contains(t, failure.Message, "not sent within 3s, the Temporal server did not answer")
 				assert.EqualValues(t, 1, marks.Load())
 			}
 			assert.Len(t, scheduledActivities(t, run), 1, "none is given back, which would not count")
