@@ -355,7 +355,7 @@ func (s *service) follow(ctx context.Context, c claim, earlier inheritance, in r
 		return plainjson.Payload(c.result), nil
 	case c.stopped, c.cancelled && stops(ctx):
 		return nil, earlier.ifNotMade
-	case c.cancelled && !errors.Is(context.Cause(c.ctx), errUnclaimed), ctx.Err() != nil && !stops(ctx):
+	case c.cancelled && !c.unasked, ctx.Err() != nil && !stops(ctx):
 		pulse.end()
 		return nil, cancelled(ctx)
 	}

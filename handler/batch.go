@@ -452,7 +452,7 @@ func (b *batch) items(states []callState, room int) json.RawMessage {
 			continue
 		}
 		outcome := s.call.outcome().encode()
-		if more := len(outcome) - len(items[i]); more <= room {
+		if more := len(outcome) + len(encode(s.Subject)) - len(items[i]); more <= room {
 			room -= more
 			items[i] = outcome
 			continue

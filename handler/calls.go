@@ -50,6 +50,9 @@ type ending struct {
 	stopped bool
 	// cancelled is true when the call failed because nobody wants its outcome.
 	cancelled bool
+	// unasked is true when it was cancelled because nobody had asked for its outcome
+	// in time. Who does so later wants another attempt.
+	unasked bool
 	// abandoned is true when the call failed because all clients that waited for it,
 	// outside of Temporal, have gone.
 	abandoned bool

@@ -474,6 +474,7 @@ func (s *service) ending(op operation, req *request, result json.RawMessage, err
 		failure:   s.contractError(op, req, err),
 		stopped:   errors.Is(err, errStopping),
 		cancelled: isCancelled(err),
+		unasked:   errors.Is(err, errUnclaimed),
 	}
 }
 

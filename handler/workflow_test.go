@@ -130,32 +130,53 @@ func TestARequestThatIsGivenBackEndsInTimeToTellItsCaller(t *testing.T) {
 	}
 }
 
-// The Temporal server was away, or no worker took the workflow's task, for a minute.
-func TestACallThatWasGivenUpBeforeItWasAskedForIsMadeAgain(t *testing.T) {
-	h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
-	h.mocked = true
-	s := h.services["s"]
-	require.True(t, h.begin())
-	c, known := h.running.begin(context.Background(), "key", noLimit)
-	require.False(t, known)
-	h.running.owe(c)
-	c.cancel(errUnclaimed)
-	h.running.pay(c)
-	h.running.end(c, s.ending(callToolOperation, &request{subject: "tool"}, nil, context.Cause(c.ctx)))
-	h.calls.Done()
+// The Temporal server was away, or no worker took the workflow's task, for a minute; or
+// a run of the workflow had the call cancelled, and was reset.
+func TestACallThatHasEndedWithoutAnOutcomeIsMadeAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause error
+		want  string
+	}{
+		"nobody had asked for it": {errUnclaimed, `s: call-tool "tool": nobody asked for the outcome`},
+		"it was cancelled":        {errCancelled, `s: call-tool "tool": the request was cancelled`},
+	} {
+		for _, attempts := range []int32{0, 1} {
+			t.Run(fmt.Sprintf("%s, %d attempts allowed", name, attempts), func(t *testing.T) {
+				h, err := New(Options{Servers: []Server{{Name: "s", Transport: InProcess{Server: mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)}}}})
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, h.Close(context.Background())) })
+				h.mocked = true
+				s := h.services["s"]
+				require.True(t, h.begin())
+				ended, known := h.running.begin(context.Background(), "key", noLimit)
+				require.False(t, known)
+				h.running.owe(ended)
+				ended.cancel(c.cause)
+				h.running.pay(ended)
+				h.running.end(ended, s.ending(callToolOperation, &request{subject: "tool"}, nil, context.Cause(ended.ctx)))
+				h.calls.Done()
 
-	made, err := runRequest(t, durableRequest{durableState: durableState{Running: &runningCall{TaskQueue: "process", Key: "key", Left: time.Minute}}}, mcpnexus.RequestOptions{},
-		func(_ context.Context, in durableRequest, _ int32) (converter.RawValue, error) {
-			assert.EqualValues(t, 1, in.Attempts)
-			return plainjson.Payload(json.RawMessage(`{}`)), nil
-		},
-		func(env *testsuite.TestWorkflowEnvironment) {
-			env.RegisterActivityWithOptions(s.runningActivity, activity.RegisterOptions{Name: runningType("s")})
-		})
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, made)
+				made, err := runRequest(t, durableRequest{durableState: durableState{Running: &runningCall{TaskQueue: "process", Key: "key", Left: time.Minute}}},
+					mcpnexus.RequestOptions{RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: attempts}},
+					func(_ context.Context, in durableRequest, _ int32) (converter.RawValue, error) {
+						assert.EqualValues(t, 1, in.Attempts)
+						return plainjson.Payload(json.RawMessage(`{}`)), nil
+					},
+					func(env *testsuite.TestWorkflowEnvironment) {
+						env.RegisterActivityWithOptions(s.runningActivity, activity.RegisterOptions{Name: runningType("s")})
+					})
+				if attempts == 0 {
+					require.NoError(t, err)
+					assert.EqualValues(t, 1, made)
+					return
+				}
+				failure, ok := mcpnexus.ErrorFrom(err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, mcpnexus.Error{Type: mcpnexus.ErrorTypeTransport, Message: c.want}, *failure)
+				assert.Zero(t, made)
+			})
+		}
+	}
 }
 
 // In which of the two ways it is noticed is the handler's affair.

@@ -274,6 +274,7 @@ func TestACallThatRunsWhenItsWorkflowIsCancelledIsCancelledOnce(t *testing.T) {
 	require.ErrorAs(t, outcome(t, run), &canceled)
 	assert.Equal(t, 1, server.Stats().Cancelled)
 	assert.Equal(t, []string{handler.RunningAttemptActivityType + "/rude"}, scheduledActivities(t, run), "which heard of it, so that nobody else had to")
+	assert.True(t, durably(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCELED)(), "the activity has ended as cancelled")
 }
 
 // handedOff are the options of a call that is handed off if it takes longer than the
