@@ -40,11 +40,11 @@ type ToolOutcome struct {
 //
 // A batch of calls is one operation, with at most [BatchSize] calls. It has one
 // place under the [Limit], one summary and one cancellation, with which all its
-// calls end, and its outcomes come together, when its last call has ended. If an operation fails as such,
-// for example because its time is over, that is the error of all its calls.
-// Results of a batch that do not fit together into the operation's result are
-// MCPResultTooLarge errors, although the tools ran: call tools that return much
-// with CallToolAsync.
+// calls end, and its outcomes come together, when its last call has ended. If an
+// operation fails as such, for example because its time is over, that is the
+// error of all its calls. Results of a batch that do not fit together into the
+// operation's result are MCPResultTooLarge errors, although the tools ran: call
+// tools that return much with CallToolAsync.
 func (c *Client) CallTools(ctx workflow.Context, calls []*mcp.CallToolParams) []ToolOutcome {
 	outcomes := make([]ToolOutcome, len(calls))
 	for i, future := range c.CallToolsAsync(ctx, calls) {
