@@ -82,7 +82,7 @@ func encode(params mcp.Params, options json.RawMessage) (json.RawMessage, error)
 	if _, ok := meta[mcpnexus.MetaKeyOptions]; ok {
 		return nil, fmt.Errorf("_meta has the key %q, which belongs to the request options: set them with Client.With or Options.Request", mcpnexus.MetaKeyOptions)
 	}
-	if err := complete(params); err != nil {
+	if err := check(params); err != nil {
 		return nil, err
 	}
 	if options != nil {
@@ -115,9 +115,9 @@ func marshal(what string, value any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// complete refuses params that lack what the protocol requires, and arguments that are
+// check refuses params that lack what the protocol requires, and arguments that are
 // no object. It replaces arguments by their JSON form.
-func complete(params mcp.Params) error {
+func check(params mcp.Params) error {
 	switch p := params.(type) {
 	case *mcp.CallToolParams:
 		if p.Name == "" {
